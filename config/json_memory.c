@@ -81,10 +81,7 @@ json_t *json_scan(const char *text, size_t n, size_t flags, json_error_t *fault,
     lacked = spare.bytes == NULL;
     if (!lacked)
         value = json_load_callback(read_some, &s, flags, fault);
-    if (lacked) {
-        json_decref(value);
-        value = NULL;
-    }
+    value = json_unless(lacked, value);
     free(spare.bytes);
     spare.bytes = NULL;
     spare.size = 0;
@@ -107,5 +104,13 @@ char *json_print(const json_t *value, size_t flags)
     if (!lacked)
         return text;
     free(text);
+    return NULL;
+}
+
+json_t *json_unless(bool failed, json_t *value)
+{
+    if (!failed)
+        return value;
+    json_decref(value);
     return NULL;
 }

@@ -14,5 +14,7 @@
 json_t *json_scan(const char *text, size_t n, size_t flags, json_error_t *fault, bool *lacked_memory);
 json_t *json_make_text(const char *text, size_t n, bool *lacked_memory);
 char *json_print(const json_t *value, size_t flags);
+/* `value`, of which some part is lacking if `failed`: then it is freed, and NULL. */
+json_t *json_unless(bool failed, json_t *value);
 
 #endif

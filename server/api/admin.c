@@ -40,10 +40,7 @@ static json_t *describe(const struct registry_model *row)
                   json_object_set_new(m, "in_use", json_boolean(row->in_use));
     if (row->failure[0] != '\0')
         failed |= json_object_set_new(m, "failure", json_string(row->failure));
-    if (failed == 0)
-        return m;
-    json_decref(m);
-    return NULL;
+    return json_unless(failed != 0, m);
 }
 
 void api_admin_models(struct exchange *x)
@@ -61,11 +58,7 @@ void api_admin_models(struct exchange *x)
     registry_models_free(rows, count);
     json_t *whole = json_pack("{s:o, s:I, s:i}", "models", list, "memory_bytes", (json_int_t)bytes,
                               "models_memory_max_mb", (int)s->settings->models_memory_max_mb);
-    if (failed != 0) {
-        json_decref(whole);
-        whole = NULL;
-    }
-    reply_send_json(x, 200, whole);
+    reply_send_json(x, 200, json_unless(failed != 0, whole));
 }
 
 /* ---- changes --------------------------------------------------------------------------------------------------- */
@@ -81,12 +74,8 @@ static json_t *describe_change(const struct loader_change *c)
 
 static void answer_change(struct exchange *x)
 {
-    const struct job *j = x->job;
-    request_job_note_times(x);
-    if (job_result(j)->status != OK)
-        reply_send_job_error(x, j);
-    else
-        reply_send_json(x, 200, describe_change(loader_job_change(j)));
+    if (request_job_ended_well(x))
+        reply_send_json(x, 200, describe_change(loader_job_change(x->job)));
 }
 
 struct fields {

@@ -67,14 +67,12 @@ static json_t *describe_predictions(const struct model_config *c, const float *l
 {
     struct prediction best[CLASSIFY_TOP_K_MAX];
     json_t *list = json_array();
+    int failed = 0;
     logits_top(best, top_k, logits, c->classes);
     for (uint32_t i = 0; i < top_k; i++)
-        if (json_array_append_new(list, json_pack("{s:s, s:i, s:f}", "label", c->labels[best[i].index], "index",
-                                                  (int)best[i].index, "probability", best[i].probability)) != 0) {
-            json_decref(list);
-            return NULL;
-        }
-    return list;
+        failed |= json_array_append_new(list, json_pack("{s:s, s:i, s:f}", "label", c->labels[best[i].index], "index",
+                                                        (int)best[i].index, "probability", best[i].probability));
+    return json_unless(failed != 0, list);
 }
 
 /* One input's answer. */
@@ -96,20 +94,14 @@ static void answer(struct exchange *x)
 {
     struct job *j = x->job;
     const struct classification *state = x->api->state;
-    request_job_note_times(x);
+    int failed = 0;
     classify_request_done(j);
-    if (job_result(j)->status != OK) {
-        reply_send_job_error(x, j);
+    if (!request_job_ended_well(x))
         return;
-    }
     json_t *whole = state->count > 1 ? json_array() : describe(j, 0, state->top_k);
-    for (uint32_t i = 0; state->count > 1 && i < state->count; i++)
-        if (json_array_append_new(whole, describe(j, i, state->top_k)) != 0) {
-            json_decref(whole);
-            whole = NULL;
-            break;
-        }
-    reply_send_json(x, 200, whole);
+    for (uint32_t i = 0; state->count > 1 && i < state->count && failed == 0; i++)
+        failed = json_array_append_new(whole, describe(j, i, state->top_k));
+    reply_send_json(x, 200, json_unless(failed != 0, whole));
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
@@ -249,12 +241,8 @@ void api_classify(struct exchange *x)
 {
     struct error err;
     struct job *j = NULL;
-    if (request_job_refuse_if_full(x))
+    if (request_job_begin(x, sizeof(struct classification), free) == NULL)
         return;
-    x->api->state = calloc(1, sizeof(struct classification));
-    x->api->state_free = free;
-    const enum status st = x->api->state == NULL
-                               ? error_set(&err, ERR_NOMEM, "out of memory for the request; try again later")
-                               : prepare(x, &j, &err);
+    const enum status st = prepare(x, &j, &err);
     request_job_submit_or_refuse(x, st, &err, j, service_of(x)->settings->timeout_ms, answer);
 }

@@ -112,10 +112,9 @@ static void answer_picture(struct exchange *x)
     struct completing *s = (struct completing *)j->work;
     char seed[24];
     struct error err;
-    request_job_note_times(x);
-    if (job_result(j)->status != OK) {
-        reply_send_job_error(x, j);
-    } else if (workers_conclude(j, &err) != OK) {
+    if (!request_job_ended_well(x))
+        return;
+    if (workers_conclude(j, &err) != OK) {
         reply_send_error(x, &err);
     } else {
         (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)complete_job_of(j)->in.sampler.seed);
@@ -306,15 +305,9 @@ void api_complete(struct exchange *x)
 {
     struct error err;
     struct job *j = NULL;
-    if (request_job_refuse_if_full(x))
-        return;
-    struct completion *state = calloc(1, sizeof *state);
-    x->api->state = state;
-    x->api->state_free = free;
+    struct completion *state = request_job_begin(x, sizeof *state, free);
     if (state == NULL)
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-    if (state == NULL || read_request(x, &j, &err) != OK)
-        reply_send_error(x, &err);
-    else
-        request_job_submit(x, j, state->timeout_ms, state->streams ? answer_events : answer_picture);
+        return;
+    const enum status st = read_request(x, &j, &err);
+    request_job_submit_or_refuse(x, st, &err, j, state->timeout_ms, state->streams ? answer_events : answer_picture);
 }

@@ -68,27 +68,17 @@ static void say_restored(struct exchange *x, const struct archive *a, uint8_t **
     reply_bytes(x, bytes, a->text_bytes);
 }
 
-/* The job, of either kind, is done, and nobody else uses its memory any more. */
-static bool has_ended_well(struct exchange *x)
-{
-    request_job_note_times(x);
-    if (job_result(x->job)->status == OK)
-        return true;
-    reply_send_job_error(x, x->job);
-    return false;
-}
-
 static void answer_compressed(struct exchange *x)
 {
     const struct coding *c = x->api->state;
-    if (has_ended_well(x))
+    if (request_job_ended_well(x))
         say_compressed(x, &c->blocks);
 }
 
 static void answer_restored(struct exchange *x)
 {
     const struct coding *c = x->api->state;
-    if (has_ended_well(x))
+    if (request_job_ended_well(x))
         say_restored(x, &c->archive, &code_job_of(x->job)->in.text);
 }
 
@@ -172,16 +162,9 @@ static void answer(struct exchange *x, bool restores)
 {
     struct error err;
     struct job *j = NULL;
-    if (request_job_refuse_if_full(x))
+    struct coding *c = request_job_begin(x, sizeof *c, free);
+    if (c == NULL)
         return;
-    struct coding *c = calloc(1, sizeof *c);
-    x->api->state = c;
-    x->api->state_free = free;
-    if (c == NULL) {
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-        reply_send_error(x, &err);
-        return;
-    }
     const enum status st = prepare(x, c, restores, &j, &err);
     if (j != NULL) {
         http_drop_body(x);

@@ -94,10 +94,7 @@ static json_t *describe_floats(const float *vector, uint32_t dim)
     int failed = 0;
     for (uint32_t i = 0; i < dim && failed == 0; i++)
         failed = json_array_append_new(list, json_real((double)vector[i]));
-    if (failed == 0)
-        return list;
-    json_decref(list);
-    return NULL;
+    return json_unless(failed != 0, list);
 }
 
 static json_t *describe_base64(const float *vector, uint32_t dim)
@@ -121,19 +118,17 @@ static json_t *describe_base64(const float *vector, uint32_t dim)
 static json_t *describe_all(const struct job *j, bool base64, float *room, uint32_t dim)
 {
     json_t *list = json_array();
-    for (uint32_t i = 0; i < count_of(j); i++) {
+    int failed = 0;
+    for (uint32_t i = 0; i < count_of(j) && failed == 0; i++) {
         if (j->kind == &job_kind_embed)
             embed_job_mean(j, i, room);
         else
             memcpy(room, classify_job_of(j)->pooled + (size_t)i * dim, dim * sizeof *room);
         json_t *one = json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", (int)i, "embedding",
                                 (base64 ? describe_base64 : describe_floats)(room, dim));
-        if (json_array_append_new(list, one) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+        failed = json_array_append_new(list, one);
     }
-    return list;
+    return json_unless(failed != 0, list);
 }
 
 static void answer(struct exchange *x)
@@ -141,13 +136,10 @@ static void answer(struct exchange *x)
     struct job *j = x->job;
     const struct embedding *state = x->api->state;
     const uint32_t dim = engine_info(j->model->engine)->dim;
-    request_job_note_times(x);
     if (j->kind == &job_kind_classify)
         classify_request_done(j);
-    if (job_result(j)->status != OK) {
-        reply_send_job_error(x, j);
+    if (!request_job_ended_well(x))
         return;
-    }
     const json_int_t tokens = count_tokens(j);
     float *room = malloc(dim * sizeof *room);
     json_t *list = room != NULL ? describe_all(j, state->base64, room, dim) : NULL;
@@ -331,11 +323,9 @@ void api_openai_embeddings(struct exchange *x)
 {
     struct error err;
     struct job *j = NULL;
-    if (request_job_refuse_if_full(x))
+    struct embedding *state = request_job_begin(x, sizeof *state, free);
+    if (state == NULL)
         return;
-    struct embedding *state = x->api->state = calloc(1, sizeof *state);
-    x->api->state_free = free;
-    const enum status st = state == NULL ? error_set(&err, ERR_NOMEM, "out of memory for the request; try again later")
-                                         : prepare(x, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, state != NULL ? state->timeout_ms : 0, answer);
+    const enum status st = prepare(x, &j, &err);
+    request_job_submit_or_refuse(x, st, &err, j, state->timeout_ms, answer);
 }

@@ -150,11 +150,8 @@ static void answer(struct exchange *x)
     struct job *j = x->job;
     struct explaining *s = (struct explaining *)j->work;
     struct error err;
-    request_job_note_times(x);
-    if (job_result(j)->status != OK) {
-        reply_send_job_error(x, j);
+    if (!request_job_ended_well(x))
         return;
-    }
     if (workers_conclude(j, &err) != OK) {
         reply_send_error(x, &err);
         return;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/json_memory.h"
 #include "server/api/api_request.h"
 #include "server/api/events.h"
 #include "server/api/generate_describe.h"
@@ -101,21 +102,16 @@ static json_t *describe_texts(const struct exchange *x, const struct whole_text 
     failed |= json_object_set_new(whole, "timings", request_job_timings(x));
     if (g->return_state)
         failed |= json_object_set_new(whole, "state", generate_describe_state(j));
-    if (failed == 0)
-        return whole;
-    json_decref(whole);
-    return NULL;
+    return json_unless(failed != 0, whole);
 }
 
 static void answer_whole(struct exchange *x)
 {
     struct job *j = x->job;
-    request_job_note_times(x);
-    if (job_result(j)->status != OK) {
+    if (job_result(j)->status != OK)
         generate_session_end(x, false);
-        reply_send_job_error(x, j);
+    if (!request_job_ended_well(x))
         return;
-    }
     const struct generation *g = x->api->state;
     const struct whole_text *texts = text_reader_read_all(g->reader, g->bytes_base64, tell, generate_job_of(j));
     json_t *answer = texts != NULL ? describe_texts(x, texts) : NULL;
@@ -164,11 +160,8 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
                               generate_describe_usage(j), "timings", request_job_timings(x), "seed",
                               (json_int_t)generate_job_of(j)->in.sampler.seed, "model", j->model->model->name);
-    if (g->return_state && json_object_set_new(event, "state", generate_describe_state(j)) != 0) {
-        json_decref(event);
-        return HTTP_BROKEN;
-    }
-    const enum http_piece said = say(g, event, piece, bytes);
+    const bool failed = g->return_state && json_object_set_new(event, "state", generate_describe_state(j)) != 0;
+    const enum http_piece said = say(g, json_unless(failed, event), piece, bytes);
     generate_session_end(x, said == HTTP_PIECE && r->finish <= FINISH_TIMEOUT);
     return said;
 }
@@ -186,12 +179,8 @@ static enum http_piece say_text(const struct exchange *x, const struct text_piec
         failed |= generate_append_logprobs(list, p, generate_job_of(x->job)->in.logprobs);
         failed |= json_object_set_new(event, "logprobs", list);
     }
-    if (failed != 0) {
-        json_decref(event);
-        return HTTP_BROKEN;
-    }
     g->place.bytes = (uint32_t)(p->offset + p->size);
-    return say(g, event, piece, bytes);
+    return say(g, json_unless(failed != 0, event), piece, bytes);
 }
 
 /* While all that comes is left out, the job is never silent, so that no ping is due by itself. */

@@ -133,10 +133,7 @@ static json_t *describe_tensors(const struct inference_tensor_info *tensors, siz
         failed |= json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", t->name, "datatype",
                                                         t->is_bytes ? "BYTES" : "FP32", "shape", sides));
     }
-    if (failed == 0)
-        return list;
-    json_decref(list);
-    return NULL;
+    return json_unless(failed != 0, list);
 }
 
 const char *const *inference_output_names(enum model_task task)

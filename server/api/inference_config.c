@@ -3,6 +3,7 @@
  * https://github.com/triton-inference-server/server, docs/protocol/extension_model_configuration.md */
 #include <jansson.h>
 
+#include "config/json_memory.h"
 #include "config/limits.h"
 #include "config/settings.h"
 #include "server/api/inference.h"
@@ -45,13 +46,10 @@ static json_t *describe(const struct hosted_model *e, const struct settings *s)
         "model_transaction_policy", "decoupled", 0, "parameters", "task", "string_value", model_task_name(c->task),
         "mixer", "string_value", mixer_type_name(c->mixer.type));
     const bool waits = c->task == TASK_IMAGE_CLASSIFICATION || c->task == TASK_TEXT_CLASSIFICATION;
-    if (waits &&
-        json_object_set_new(whole, "dynamic_batching",
-                            json_pack("{s:I}", "max_queue_delay_microseconds", (json_int_t)s->batch_wait_us)) != 0) {
-        json_decref(whole);
-        return NULL;
-    }
-    return whole;
+    const bool failed = waits && json_object_set_new(whole, "dynamic_batching",
+                                                     json_pack("{s:I}", "max_queue_delay_microseconds",
+                                                               (json_int_t)s->batch_wait_us)) != 0;
+    return json_unless(failed, whole);
 }
 
 void api_inference_config(struct exchange *x)

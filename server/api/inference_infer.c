@@ -108,12 +108,9 @@ static void answer_classes(struct exchange *x)
     struct job *j = x->job;
     const struct model_config *c = &j->model->model->config;
     const struct inference *s = x->api->state;
-    request_job_note_times(x);
     classify_request_done(j);
-    if (job_result(j)->status != OK) {
-        reply_send_job_error(x, j);
+    if (!request_job_ended_well(x))
         return;
-    }
     struct inference_reply reply;
     inference_reply_begin(&reply);
     const struct classify_job *classified = classify_job_of(j);
@@ -144,11 +141,8 @@ static void answer_texts(struct exchange *x)
     struct inference_text out[GENERATE_SAMPLES_MAX], finishes[GENERATE_SAMPLES_MAX];
     const size_t count = generate_job_of(j)->sample_count;
     struct inference_wish how;
-    request_job_note_times(x);
-    if (job_result(j)->status != OK) {
-        reply_send_job_error(x, j);
+    if (!request_job_ended_well(x))
         return;
-    }
     struct inference_reply reply;
     inference_reply_begin(&reply);
     const struct whole_text *texts = text_reader_read_all(s->reader, true, NULL, NULL);
@@ -335,21 +329,10 @@ void api_inference_infer(struct exchange *x)
 {
     struct error err;
     struct job *j = NULL;
-    if (request_job_refuse_if_full(x))
+    struct inference *s = request_job_begin(x, sizeof *s, inference_free);
+    if (s == NULL)
         return;
-    struct inference *s = calloc(1, sizeof *s);
-    x->api->state = s;
-    if (s == NULL) {
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-        reply_send_error(x, &err);
-        return;
-    }
-    x->api->state_free = inference_free;
-    if (prepare(x, &j, &err) != OK || j == NULL) {
-        job_release(j);
-        reply_send_error(x, &err);
-        return;
-    }
-    http_drop_body(x);
-    request_job_submit(x, j, s->request.timeout_ms, s->reader != NULL ? answer_texts : answer_classes);
+    const enum status st = prepare(x, &j, &err);
+    request_job_submit_or_refuse(x, st, &err, j, s->request.timeout_ms,
+                                 s->reader != NULL ? answer_texts : answer_classes);
 }

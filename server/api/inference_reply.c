@@ -81,19 +81,12 @@ static char *join(const char *head, size_t head_size, const char *bytes, size_t 
 void inference_reply_send(struct inference_reply *r, struct exchange *x, const char *model, const char *version,
                           const char *id)
 {
-    char *text = NULL, *whole = NULL;
-    r->failed = r->failed || fflush(r->binary) != 0;
-    json_t *head =
-        r->failed ? NULL
-                  : json_pack("{s:s, s:s, s:O}", "model_name", model, "model_version", version, "outputs", r->outputs);
-    if (head != NULL && id != NULL && json_object_set_new(head, "id", json_string(id)) != 0) {
-        json_decref(head);
-        head = NULL;
-    }
-    if (head != NULL && r->size > 0) {
-        text = json_print(head, REPLY_JSON_FLAGS);
-        whole = text != NULL ? join(text, strlen(text), r->bytes, r->size) : NULL;
-    }
+    json_t *head = json_pack("{s:s, s:s, s:O}", "model_name", model, "model_version", version, "outputs", r->outputs);
+    r->failed |= (id != NULL && json_object_set_new(head, "id", json_string(id)) != 0) || r->binary == NULL ||
+                 fflush(r->binary) != 0;
+    head = json_unless(r->failed, head);
+    char *text = head != NULL && r->size > 0 ? json_print(head, REPLY_JSON_FLAGS) : NULL,
+         *whole = text != NULL ? join(text, strlen(text), r->bytes, r->size) : NULL;
     if (whole != NULL) {
         char length[32];
         (void)snprintf(length, sizeof length, "%zu", strlen(text));
@@ -101,11 +94,7 @@ void inference_reply_send(struct inference_reply *r, struct exchange *x, const c
         http_reply(x, 200, "application/octet-stream", whole, strlen(text) + r->size);
         json_decref(head);
     } else {
-        if (head != NULL && r->size > 0) { /* no memory for the whole */
-            json_decref(head);
-            head = NULL;
-        }
-        reply_send_json(x, 200, head);
+        reply_send_json(x, 200, json_unless(r->size > 0, head)); /* with bytes there is no memory for the whole */
     }
     free(text);
     if (r->binary != NULL)

@@ -80,8 +80,7 @@ void api_inference_index(struct exchange *x)
             (r.ready != FIELD_TRUE || rows[i].state == MODEL_LOADED))
             failed |= json_array_append_new(list, describe(&rows[i]));
     registry_models_free(rows, count);
-    reply_send_json(x, 200, failed == 0 ? json_incref(list) : NULL);
-    json_decref(list);
+    reply_send_json(x, 200, json_unless(failed != 0, list));
 }
 
 /* ---- changes ---------------------------------------------------------------------------------------------------- */
@@ -125,13 +124,9 @@ static enum status check_change(const struct exchange *x, enum loader_action act
 /* As KServe's own server answers; Triton's clients look at the status alone. */
 static void answer(struct exchange *x)
 {
-    const struct job *j = x->job;
-    request_job_note_times(x);
-    if (job_result(j)->status != OK) {
-        reply_send_job_error(x, j);
+    if (!request_job_ended_well(x))
         return;
-    }
-    const struct loader_change *c = loader_job_change(j);
+    const struct loader_change *c = loader_job_change(x->job);
     reply_send_json(x, 200,
                     json_pack("{s:s, s:b}", "name", c->model, c->action == LOADER_UNLOAD ? "unload" : "load", 1));
 }

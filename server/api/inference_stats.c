@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "config/json_memory.h"
 #include "server/access/auth.h"
 #include "server/api/api_request.h"
 #include "server/api/inference.h"
@@ -74,10 +75,7 @@ static json_t *describe(const struct exchange *x, const struct hosted_model *e)
                             "memory_usage", "type", "CPU", "id", 0, "byte_size", (json_int_t)e->bytes);
     /* Beyond so many names, models share series. */
     const bool has_own = e->metrics_label >= METRICS_MODEL_FIRST;
-    if (one == NULL || !has_own || add_counts(one, service_of(x), e) == 0)
-        return one;
-    json_decref(one);
-    return NULL;
+    return json_unless(has_own && add_counts(one, service_of(x), e) != 0, one);
 }
 
 void api_inference_stats(struct exchange *x)
@@ -100,6 +98,5 @@ void api_inference_stats_all(struct exchange *x)
         if (rows[i].hosted != NULL && auth_may_use(&x->api->grant, rows[i].found.name))
             failed |= json_array_append_new(list, describe(x, rows[i].hosted));
     registry_models_free(rows, count);
-    reply_send_json(x, 200, failed == 0 ? json_pack("{s:O}", "model_stats", list) : NULL);
-    json_decref(list);
+    reply_send_json(x, 200, json_unless(failed != 0, json_pack("{s:o}", "model_stats", list)));
 }

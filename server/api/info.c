@@ -91,11 +91,7 @@ static json_t *describe_model(const struct exchange *x, const struct registry_mo
     if (registry_is_default(service_of(x)->registry, l->found.name, &mine))
         failed |= json_object_set_new(m, "default", json_true());
     failed |= add_aliases(m, x, l->found.name);
-    if (failed != 0) {
-        json_decref(m);
-        return NULL;
-    }
-    return m;
+    return json_unless(failed != 0, m);
 }
 
 /* What a classifier knows, for whoever asks for it alone: a list of models would be long with thousands of them. */
@@ -121,11 +117,7 @@ void api_models(struct exchange *x)
         if (is_told_of(x, &list[i]))
             failed = json_array_append_new(data, describe_model(x, &list[i])) != 0;
     registry_models_free(list, count);
-    if (failed) {
-        json_decref(data);
-        data = NULL;
-    }
-    reply_send_json(x, 200, data != NULL ? json_pack("{s:s, s:o}", "object", "list", "data", data) : NULL);
+    reply_send_json(x, 200, json_unless(failed, json_pack("{s:s, s:o}", "object", "list", "data", data)));
 }
 
 void api_model(struct exchange *x)
@@ -136,11 +128,8 @@ void api_model(struct exchange *x)
     char room[MODEL_WISH_MAX + 1];
     if (registry_look(r, registry_real_name(r, x->api->segments[0], room), &one) && is_told_of(x, &one)) {
         json_t *m = describe_model(x, &one);
-        if (m != NULL && one.hosted != NULL && add_labels(m, &one.hosted->model->config) != 0) {
-            json_decref(m);
-            m = NULL;
-        }
-        reply_send_json(x, 200, m);
+        const bool failed = one.hosted != NULL && add_labels(m, &one.hosted->model->config) != 0;
+        reply_send_json(x, 200, json_unless(failed, m));
     } else {
         (void)error_set_param(&err, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists them",
                               json_quote(x->api->segments[0]).text);

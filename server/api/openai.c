@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "config/json_memory.h"
 #include "server/api/openai_answer.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
@@ -38,10 +39,7 @@ static json_t *describe_top(const float *logprobs, const uint8_t *likeliest, siz
     for (size_t k = 1; k < numbers; k++)
         failed |= set_token(top, likeliest[k - 1], logprobs[k]);
     failed |= set_token(top, byte, logprobs[0]);
-    if (failed == 0)
-        return top;
-    json_decref(top);
-    return NULL;
+    return json_unless(failed != 0, top);
 }
 
 static bool tell(json_t *told, const struct text_piece *p, size_t numbers, json_int_t *characters)

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "config/json_memory.h"
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "server/api/api_request.h"
@@ -93,10 +94,7 @@ static json_t *finish_choice(json_t *choice, uint32_t index, json_t *told, const
     json_t *rest = json_pack("{s:i, s:O?, s:s?}", "index", (int)index, "logprobs", told, "finish_reason", finish);
     const bool fine = choice != NULL && rest != NULL && json_object_update(choice, rest) == 0;
     json_decref(rest);
-    if (fine)
-        return choice;
-    json_decref(choice);
-    return NULL;
+    return json_unless(!fine, choice);
 }
 
 static json_t *describe_usage(const struct job *j)
@@ -118,11 +116,7 @@ static json_t *describe_completion(const struct exchange *x, const char *object,
     (void)snprintf(fingerprint, sizeof fingerprint, "aftd-%s-%s", AFTD_VERSION, engine_info(e->engine)->precision);
     json_t *whole = json_pack("{s:s, s:s, s:I, s:s, s:o, s:s}", "id", c->id, "object", object, "created", c->created,
                               "model", e->model->name, "choices", choices, "system_fingerprint", fingerprint);
-    if (has_usage && json_object_set_new(whole, "usage", usage) != 0) {
-        json_decref(whole);
-        return NULL;
-    }
-    return whole;
+    return json_unless(has_usage && json_object_set_new(whole, "usage", usage) != 0, whole);
 }
 
 /* ---- whole answers --------------------------------------------------------------------------------------------- */
@@ -171,22 +165,15 @@ void openai_answer_whole(struct exchange *x)
 {
     struct completion *c = x->api->state;
     const uint32_t samples = generate_job_of(x->job)->in.n;
-    request_job_note_times(x);
-    if (job_result(x->job)->status != OK) {
-        reply_send_job_error(x, x->job);
+    if (!request_job_ended_well(x))
         return;
-    }
     const struct whole_text *texts = text_reader_read_all(c->reader, false, tell_piece, c);
     bool fine = texts != NULL;
     json_t *list = json_array();
     for (uint32_t i = 0; i < c->count && fine; i += samples)
         fine = list_choices(list, c, texts + i, samples);
-    if (!fine) {
-        json_decref(list);
-        list = NULL;
-    }
     reply_send_json(x, 200,
-                    list != NULL ? describe_completion(x, c->form->whole, list, true, describe_usage(x->job)) : NULL);
+                    json_unless(!fine, describe_completion(x, c->form->whole, list, true, describe_usage(x->job))));
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include "server/api/request_job.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "config/settings.h"
 #include "server/access/auth.h"
@@ -31,6 +32,20 @@ bool request_job_refuse_if_full(struct exchange *x)
         return false;
     refuse_full(x);
     return true;
+}
+
+void *request_job_begin(struct exchange *x, size_t bytes, void (*state_free)(void *state))
+{
+    struct error err;
+    if (request_job_refuse_if_full(x))
+        return NULL;
+    x->api->state = calloc(1, bytes);
+    x->api->state_free = state_free;
+    if (x->api->state != NULL)
+        return x->api->state;
+    (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+    reply_send_error(x, &err);
+    return NULL;
 }
 
 void request_job_charge_pixels(struct exchange *x, uint64_t pixels)
@@ -118,6 +133,15 @@ void request_job_note_times(struct exchange *x)
     const struct job_result *r = job_result(x->job);
     x->api->queue_ms = reply_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
     x->api->compute_ms = reply_milliseconds(r->started_ns, r->computed_ns != 0 ? r->computed_ns : r->done_ns);
+}
+
+bool request_job_ended_well(struct exchange *x)
+{
+    request_job_note_times(x);
+    if (job_result(x->job)->status == OK)
+        return true;
+    reply_send_job_error(x, x->job);
+    return false;
 }
 
 void request_job_tell_dropped(struct exchange *x)

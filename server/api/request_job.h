@@ -15,6 +15,10 @@ struct job;
 /* True: the queue is full, and the request was answered so, before any work is spent on it. */
 bool request_job_refuse_if_full(struct exchange *x);
 
+/* How an endpoint with a state begins: makes one of so many zeros, x->api->state. NULL: the request was answered, since
+ * the queue is full or there is no memory. */
+void *request_job_begin(struct exchange *x, size_t bytes, void (*state_free)(void *state));
+
 /* The request's pictures have so many pixels, as their files say. A key's rate of bytes counts a byte for each
  * PICTURE_BLOCK_PIXELS at least, so that a small file brings no great work for nothing. Before request_job_submit. */
 void request_job_charge_pixels(struct exchange *x, uint64_t pixels);
@@ -27,6 +31,8 @@ void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, 
 void request_job_submit_or_refuse(struct exchange *x, enum status st, const struct error *err, struct job *j,
                                   uint32_t timeout_ms, http_handler *next);
 
+/* Notes the times of the awaited job, which is done. False: it was answered with the error that it ended with. */
+bool request_job_ended_well(struct exchange *x);
 /* How long the awaited job, which is done or streaming, took: for a generating endpoint's answer; and for
  * Server-Timing. */
 json_t *request_job_timings(const struct exchange *x);

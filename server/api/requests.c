@@ -146,11 +146,7 @@ static void reply_list(struct exchange *x, unsigned status, const struct list *l
     for (size_t i = 0; i < l->count && failed == 0; i++)
         failed = json_array_append_new(rows, describe(&l->rows[i], now_ns));
     json_t *whole = json_pack("{s:o, s:I}", "requests", rows, "total", l->total);
-    if (failed != 0) {
-        json_decref(whole);
-        whole = NULL;
-    }
-    reply_send_json(x, status, whole);
+    reply_send_json(x, status, json_unless(failed != 0, whole));
 }
 
 void api_admin_requests(struct exchange *x)

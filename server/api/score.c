@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
+#include "config/json_memory.h"
 #include "server/api/api_request.h"
 #include "server/api/reply.h"
 #include "server/api/request_job.h"
@@ -77,11 +78,8 @@ static void answer(struct exchange *x)
     const size_t count = in->count - in->first;
     double bits = 0.0;
     int failed = 0;
-    request_job_note_times(x);
-    if (job_result(j)->status != OK) {
-        reply_send_job_error(x, j);
+    if (!request_job_ended_well(x))
         return;
-    }
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
         bits -= (double)scored->log2_probs[i];
@@ -94,11 +92,7 @@ static void answer(struct exchange *x)
         failed |= json_object_set_new(
             whole, "image",
             json_pack("{s:i, s:i}", "width", (int)seen->source.width, "height", (int)seen->source.height));
-    if (failed != 0) {
-        json_decref(whole);
-        whole = NULL;
-    }
-    reply_send_json(x, 200, whole);
+    reply_send_json(x, 200, json_unless(failed != 0, whole));
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */

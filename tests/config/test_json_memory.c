@@ -130,12 +130,25 @@ static void what_is_not_json_is_told_as_ever(void **state)
     }
 }
 
+static void what_lacks_a_part_is_freed(void **state)
+{
+    (void)state;
+    json_t *whole = json_array();
+    assert_ptr_equal(json_unless(false, whole), whole);
+    assert_null(json_unless(true, json_incref(whole)));
+    assert_int_equal(whole->refcount, 1);
+    assert_null(json_unless(true, NULL));
+    assert_null(json_unless(false, NULL));
+    json_decref(whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_scan_that_lacks_memory_reads_nothing_more),
         cmocka_unit_test(all_kinds_of_text_are_read),
         cmocka_unit_test(what_is_not_json_is_told_as_ever),
+        cmocka_unit_test(what_lacks_a_part_is_freed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
