@@ -1,7 +1,9 @@
-/* inference.c - the Open Inference Protocol, version 2: the server, its models and their health. POST .../infer is in
- * inference_infer.c, what Triton's extensions tell in files of their own.
- * https://github.com/kserve/open-inference-protocol, with the binary tensor extension. HTTP threads; nothing here
- * waits for the engine. */
+/* inference.c - the Open Inference Protocol, version 2: the server and its models; and a model as Triton's model
+ * configuration extension describes it, with those of its fields that mean something here. POST .../infer is in
+ * inference_infer.c, health in info.c, Triton's other extensions in files of their own.
+ * https://github.com/kserve/open-inference-protocol, with the binary tensor extension;
+ * https://github.com/triton-inference-server/server, docs/protocol/extension_model_configuration.md
+ * HTTP threads; nothing here waits for the engine. */
 #include "server/api/inference.h"
 
 #include <stdio.h>
@@ -15,72 +17,29 @@
 #include "server/api/request_model.h"
 #include "server/api/route_table.h"
 #include "server/api/service.h"
-#include "server/batch/batcher.h"
-#include "server/core/clock.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
 
-enum status inference_pick_model(struct exchange *x, struct hosted_model **ret, struct error *err)
+struct hosted_model *inference_model(struct exchange *x)
 {
     char version[INFERENCE_VERSION_MAX];
-    enum status st = request_model_acquire(x, x->api->segments[0], REGISTRY_ANY_TASK, ret, err);
-    if (st != OK || x->api->segments[1][0] == '\0')
-        return st;
-    inference_version(version, *ret);
-    if (strcmp(version, x->api->segments[1]) == 0)
-        return OK;
-    return error_set_param(err, ERR_NOT_FOUND, "version", "there is no version \"%s\" of %s; expected %s",
-                           json_quote(x->api->segments[1]).text, (*ret)->model->name, version);
-}
-
-void inference_version(char out[INFERENCE_VERSION_MAX], const struct hosted_model *e)
-{
-    (void)snprintf(out, INFERENCE_VERSION_MAX, "%u", e->version > 0 ? e->version : 1);
-}
-
-/* ---- health ----------------------------------------------------------------------------------------------------- */
-
-void api_inference_live(struct exchange *x)
-{
-    const struct service *s = service_of(x);
-    struct error err;
-    if (!batcher_is_stuck(s->batcher, clock_now_ns())) {
-        reply_send_json(x, 200, json_pack("{s:b}", "live", 1));
-        return;
-    }
-    (void)error_set(&err, ERR_UNAVAILABLE,
-                    "the engine is stuck: there are jobs, but it has not finished a step for %u ms",
-                    s->settings->stuck_after_ms);
-    reply_send_error(x, &err);
-}
-
-/* True: the server is draining, and that was the answer. */
-static bool refuse_if_draining(struct exchange *x)
-{
-    struct error err;
-    if (!atomic_load(&service_of(x)->draining))
-        return false;
-    (void)error_set(&err, ERR_UNAVAILABLE, "the server is draining: it will soon refuse connections");
-    reply_send_error(x, &err);
-    return true;
-}
-
-void api_inference_ready(struct exchange *x)
-{
-    if (!refuse_if_draining(x))
-        reply_send_json(x, 200, json_pack("{s:b}", "ready", 1));
-}
-
-void api_inference_model_ready(struct exchange *x)
-{
+    const char *asked = x->api->segments[1];
     struct hosted_model *e;
     struct error err;
-    if (refuse_if_draining(x))
-        return;
-    if (inference_pick_model(x, &e, &err) != OK)
-        reply_send_error(x, &err);
-    else
-        reply_send_json(x, 200, json_pack("{s:s, s:b}", "name", e->model->name, "ready", 1));
+    if (request_model_acquire(x, x->api->segments[0], REGISTRY_ANY_TASK, &e, &err) == OK) {
+        inference_version(version, e->version);
+        if (asked[0] == '\0' || strcmp(version, asked) == 0)
+            return e;
+        (void)error_set_param(&err, ERR_NOT_FOUND, "version", "there is no version \"%s\" of %s; expected %s",
+                              json_quote(asked).text, e->model->name, version);
+    }
+    reply_send_error(x, &err);
+    return NULL;
+}
+
+void inference_version(char out[INFERENCE_VERSION_MAX], uint32_t version)
+{
+    (void)snprintf(out, INFERENCE_VERSION_MAX, "%u", version > 0 ? version : 1);
 }
 
 /* ---- what there is ---------------------------------------------------------------------------------------------- */
@@ -120,18 +79,21 @@ size_t inference_outputs(struct inference_tensor_info out[INFERENCE_OUTPUTS], co
     return names != NULL ? INFERENCE_OUTPUTS : 0;
 }
 
-/* NULL for want of memory. */
-static json_t *describe_tensors(const struct inference_tensor_info *tensors, size_t count)
+/* As the protocol has them, or Triton's configuration, where their first side, n, is max_batch_size's. NULL for want of
+ * memory. */
+static json_t *describe_tensors(const struct inference_tensor_info *tensors, size_t count, bool config)
 {
     json_t *list = json_array();
     int failed = 0;
     for (size_t i = 0; i < count; i++) {
         const struct inference_tensor_info *t = &tensors[i];
+        const char *type = config ? (t->is_bytes ? "TYPE_STRING" : "TYPE_FP32") : t->is_bytes ? "BYTES" : "FP32";
         json_t *sides = json_array();
-        for (size_t k = 0; k < t->rank; k++)
+        for (size_t k = config ? 1 : 0; k < t->rank; k++)
             failed |= json_array_append_new(sides, json_integer(t->shape[k]));
-        failed |= json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", t->name, "datatype",
-                                                        t->is_bytes ? "BYTES" : "FP32", "shape", sides));
+        failed |=
+            json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", t->name, config ? "data_type" : "datatype",
+                                                  type, config ? "dims" : "shape", sides));
     }
     return json_unless(failed != 0, list);
 }
@@ -154,18 +116,43 @@ const char *const *inference_output_names(enum model_task task)
 void api_inference_model(struct exchange *x)
 {
     char version[INFERENCE_VERSION_MAX];
-    struct hosted_model *e;
-    struct error err;
-    if (inference_pick_model(x, &e, &err) != OK) {
-        reply_send_error(x, &err);
+    const struct hosted_model *e = inference_model(x);
+    if (e == NULL)
         return;
-    }
     struct inference_tensor_info inputs[INFERENCE_INPUTS_MAX], outputs[INFERENCE_OUTPUTS];
     const size_t given = inference_inputs(inputs, &e->model->config),
                  wanted = inference_outputs(outputs, &e->model->config);
-    inference_version(version, e);
+    inference_version(version, e->version);
     reply_send_json(x, 200,
                     json_pack("{s:s, s:[s], s:s, s:o, s:o}", "name", e->model->name, "versions", version, "platform",
-                              "aftd", "inputs", describe_tensors(inputs, given), "outputs",
-                              describe_tensors(outputs, wanted)));
+                              "aftd", "inputs", describe_tensors(inputs, given, false), "outputs",
+                              describe_tensors(outputs, wanted, false)));
+}
+
+_Static_assert(CLASSIFY_INPUTS_MAX == GENERATE_PROMPTS_MAX, "one max_batch_size for all");
+
+static json_t *describe_config(const struct hosted_model *e, const struct settings *s)
+{
+    const struct model_config *c = &e->model->config;
+    struct inference_tensor_info inputs[INFERENCE_INPUTS_MAX], outputs[INFERENCE_OUTPUTS];
+    const size_t given = inference_inputs(inputs, c), wanted = inference_outputs(outputs, c);
+    json_t *whole = json_pack(
+        "{s:s, s:s, s:s, s:{s:{s:i}}, s:i, s:o, s:o, s:[{s:s, s:s, s:i}], s:{s:b}, s:{s:{s:s}, s:{s:s}}}", "name",
+        e->model->name, "platform", "aftd", "backend", "aftd", "version_policy", "latest", "num_versions", 1,
+        "max_batch_size", given > 0 ? CLASSIFY_INPUTS_MAX : 0, "input", describe_tensors(inputs, given, true), "output",
+        describe_tensors(outputs, wanted, true), "instance_group", "name", e->model->name, "kind", "KIND_CPU", "count",
+        1, "model_transaction_policy", "decoupled", 0, "parameters", "task", "string_value", model_task_name(c->task),
+        "mixer", "string_value", mixer_type_name(c->mixer.type));
+    const bool waits = c->task == TASK_IMAGE_CLASSIFICATION || c->task == TASK_TEXT_CLASSIFICATION;
+    const bool failed = waits && json_object_set_new(whole, "dynamic_batching",
+                                                     json_pack("{s:I}", "max_queue_delay_microseconds",
+                                                               (json_int_t)s->batch_wait_us)) != 0;
+    return json_unless(failed, whole);
+}
+
+void api_inference_config(struct exchange *x)
+{
+    const struct hosted_model *e = inference_model(x);
+    if (e != NULL)
+        reply_send_json(x, 200, describe_config(e, service_of(x)->settings));
 }

@@ -41,10 +41,10 @@ size_t inference_outputs(struct inference_tensor_info out[INFERENCE_OUTPUTS], co
 /* [INFERENCE_OUTPUTS]; NULL: the protocol does not serve such models. */
 const char *const *inference_output_names(enum model_task task);
 
-/* The model that the path names, which the exchange then holds (request_model_acquire). Errors: ERR_NOT_FOUND (also:
- * its version). */
-enum status inference_pick_model(struct exchange *x, struct hosted_model **ret, struct error *err);
-/* A model without versions has version 1. */
-void inference_version(char out[INFERENCE_VERSION_MAX], const struct hosted_model *e);
+/* The model that the path names, which the exchange then holds (request_model_acquire). NULL: it was answered that
+ * there is none, or not in that version. */
+struct hosted_model *inference_model(struct exchange *x);
+/* A model without versions, 0, has version 1. */
+void inference_version(char out[INFERENCE_VERSION_MAX], uint32_t version);
 
 #endif

@@ -99,7 +99,7 @@ static void send(struct exchange *x, struct inference_reply *reply)
 {
     const struct inference *s = x->api->state;
     char version[INFERENCE_VERSION_MAX];
-    inference_version(version, x->job->model);
+    inference_version(version, x->job->model->version);
     inference_reply_send(reply, x, x->job->model->model->name, version, s->request.id);
 }
 
@@ -300,19 +300,16 @@ static enum status check_outputs(const struct inference_request *q, enum model_t
     return OK;
 }
 
-static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+static enum status prepare(struct exchange *x, struct hosted_model *e, struct job **ret, struct error *err)
 {
     struct inference *s = x->api->state;
-    struct hosted_model *e;
-    enum status st = inference_pick_model(x, &e, err);
-    if (st != OK)
-        return st;
     const enum model_task task = e->model->config.task;
     if (inference_output_names(task) == NULL)
         return error_set(err, ERR_ARGUMENT, "%s draws pictures, which this protocol does not serve; expected /complete",
                          e->model->name);
-    st = inference_request_parse(&s->request, x->body.bytes, x->body.size,
-                                 http_header(x, "Inference-Header-Content-Length"), service_of(x)->settings, err);
+    enum status st =
+        inference_request_parse(&s->request, x->body.bytes, x->body.size,
+                                http_header(x, "Inference-Header-Content-Length"), service_of(x)->settings, err);
     if (st == OK)
         st = check_outputs(&s->request, task, err);
     if (st == OK)
@@ -330,9 +327,10 @@ void api_inference_infer(struct exchange *x)
     struct error err;
     struct job *j = NULL;
     struct inference *s = request_job_begin(x, sizeof *s, inference_free);
-    if (s == NULL)
+    struct hosted_model *e = s != NULL ? inference_model(x) : NULL;
+    if (e == NULL)
         return;
-    const enum status st = prepare(x, &j, &err);
+    const enum status st = prepare(x, e, &j, &err);
     request_job_submit_or_refuse(x, st, &err, j, s->request.timeout_ms,
                                  s->reader != NULL ? answer_texts : answer_classes);
 }

@@ -2,7 +2,6 @@
  * them, as Triton's model repository extension has it. HTTP threads; the loader makes the changes.
  * https://github.com/triton-inference-server/server, docs/protocol/extension_model_repository.md */
 #include <jansson.h>
-#include <stdio.h>
 
 #include "config/json.h"
 #include "server/access/auth.h"
@@ -53,9 +52,8 @@ static const char *reason_of(enum model_state state)
 /* NULL for want of memory. */
 static json_t *describe(const struct registry_model *row)
 {
-    const uint32_t version = row->hosted != NULL ? row->hosted->version : row->found.version;
     char text[INFERENCE_VERSION_MAX];
-    (void)snprintf(text, sizeof text, "%u", version > 0 ? version : 1);
+    inference_version(text, row->hosted != NULL ? row->hosted->version : row->found.version);
     return json_pack("{s:s, s:s, s:s, s:s}", "name", row->found.name, "version", text, "state",
                      row->state == MODEL_LOADED ? "READY" : "UNAVAILABLE", "reason", reason_of(row->state));
 }

@@ -70,7 +70,7 @@ static int add_counts(json_t *to, const struct service *s, const struct hosted_m
 static json_t *describe(const struct exchange *x, const struct hosted_model *e)
 {
     char version[INFERENCE_VERSION_MAX];
-    inference_version(version, e);
+    inference_version(version, e->version);
     json_t *one = json_pack("{s:s, s:s, s:[{s:s, s:i, s:I}]}", "name", e->model->name, "version", version,
                             "memory_usage", "type", "CPU", "id", 0, "byte_size", (json_int_t)e->bytes);
     /* Beyond so many names, models share series. */
@@ -80,12 +80,9 @@ static json_t *describe(const struct exchange *x, const struct hosted_model *e)
 
 void api_inference_stats(struct exchange *x)
 {
-    struct hosted_model *e;
-    struct error err;
-    if (inference_pick_model(x, &e, &err) == OK)
+    const struct hosted_model *e = inference_model(x);
+    if (e != NULL)
         reply_send_json(x, 200, json_pack("{s:[o]}", "model_stats", describe(x, e)));
-    else
-        reply_send_error(x, &err);
 }
 
 void api_inference_stats_all(struct exchange *x)

@@ -1,5 +1,5 @@
-/* info.c - the endpoints that describe the daemon and its state: /v1/models, /metrics, /healthz, /readyz,
- * /openapi.json. HTTP threads; nothing here waits for the engine. */
+/* info.c - the endpoints that describe the daemon and its state: /v1/models, /metrics, /healthz, /readyz and
+ * their like below /v2, /openapi.json. HTTP threads; nothing here waits for the engine. */
 #include "server/api/route_table.h"
 
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include "config/list.h"
 #include "config/settings.h"
 #include "server/api/api_request.h"
+#include "server/api/inference.h"
 #include "server/api/openapi_text.h"
 #include "server/api/reply.h"
 #include "server/api/request_model.h"
@@ -157,16 +158,6 @@ static void reply_state(struct exchange *x, const char *word)
     reply_send_json(x, 200, json_pack("{s:s}", "status", word));
 }
 
-/* Ready, though perhaps without some models: their names are for the log and for administrators. */
-static void reply_ready(struct exchange *x)
-{
-    const uint32_t failed = registry_failed(service_of(x)->registry);
-    if (failed == 0)
-        reply_state(x, "ready");
-    else
-        reply_send_json(x, 200, json_pack("{s:s, s:I}", "status", "ready", "models_failed", (json_int_t)failed));
-}
-
 void api_openapi(struct exchange *x)
 {
     size_t bytes;
@@ -177,27 +168,64 @@ void api_openapi(struct exchange *x)
         reply_send_json(x, 200, NULL); /* says that memory is short */
 }
 
-void api_healthz(struct exchange *x)
+/* False: the engine is stuck, and that was the answer. */
+static bool lives(struct exchange *x)
 {
     const struct service *s = service_of(x);
     struct error err;
-    if (!batcher_is_stuck(s->batcher, clock_now_ns())) {
-        reply_state(x, "ok");
-        return;
-    }
+    if (!batcher_is_stuck(s->batcher, clock_now_ns()))
+        return true;
     (void)error_set(&err, ERR_UNAVAILABLE,
                     "the engine is stuck: there are jobs, but it has not finished a step for %u ms",
                     s->settings->stuck_after_ms);
     reply_send_error(x, &err);
+    return false;
 }
 
-void api_readyz(struct exchange *x)
+/* False: the server is draining, and that was the answer. */
+static bool is_ready(struct exchange *x)
 {
     struct error err;
-    if (!atomic_load(&service_of(x)->draining)) {
-        reply_ready(x);
-        return;
-    }
+    if (!atomic_load(&service_of(x)->draining))
+        return true;
     (void)error_set(&err, ERR_UNAVAILABLE, "the server is draining: it will soon refuse connections");
     reply_send_error(x, &err);
+    return false;
+}
+
+void api_healthz(struct exchange *x)
+{
+    if (lives(x))
+        reply_state(x, "ok");
+}
+
+/* Ready, though perhaps without some models: their names are for the log and for administrators. */
+void api_readyz(struct exchange *x)
+{
+    const uint32_t failed = registry_failed(service_of(x)->registry);
+    if (!is_ready(x))
+        return;
+    if (failed == 0)
+        reply_state(x, "ready");
+    else
+        reply_send_json(x, 200, json_pack("{s:s, s:I}", "status", "ready", "models_failed", (json_int_t)failed));
+}
+
+void api_inference_live(struct exchange *x)
+{
+    if (lives(x))
+        reply_send_json(x, 200, json_pack("{s:b}", "live", 1));
+}
+
+void api_inference_ready(struct exchange *x)
+{
+    if (is_ready(x))
+        reply_send_json(x, 200, json_pack("{s:b}", "ready", 1));
+}
+
+void api_inference_model_ready(struct exchange *x)
+{
+    const struct hosted_model *e = is_ready(x) ? inference_model(x) : NULL;
+    if (e != NULL)
+        reply_send_json(x, 200, json_pack("{s:s, s:b}", "name", e->model->name, "ready", 1));
 }
