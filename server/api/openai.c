@@ -1,97 +1,340 @@
-/* openai.c - OpenAI's POST /v1/completions. HTTP threads. */
+/* openai.c - OpenAI's POST /v1/completions, and POST /v1/chat/completions for models that have a chat_template: it
+ * makes a prompt of the messages, and the rest is the same but for the shape of answers. The jobs are those of
+ * /generate. HTTP threads. */
 #include "server/api/route_table.h"
 
+#include <assert.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
 
 #include "config/json_memory.h"
-#include "server/api/openai_answer.h"
+#include "config/settings.h"
+#include "engine/engine.h"
+#include "server/api/api_request.h"
+#include "server/api/events.h"
+#include "server/api/openai_describe.h"
+#include "server/api/reply.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
 #include "server/api/service.h"
-#include "server/core/text.h"
+#include "server/models/registry.h"
+#include "server/request/openai_request.h"
 
-/* ---- the shape of answers --------------------------------------------------------------------------------------- */
-
-static json_t *describe_choice(enum openai_part part, const char *text, size_t size)
-{
-    (void)part;
-    return json_pack("{s:o}", "text", json_stringn(text, size));
-}
-
-static json_t *create_told(bool likeliest)
-{
-    return json_pack("{s:[], s:[], s:o, s:[]}", "tokens", "token_logprobs", "top_logprobs",
-                     likeliest ? json_array() : json_null(), "text_offset");
-}
-
-static int set_token(json_t *to, uint8_t byte, float logprob)
-{
-    char token[OPENAI_TOKEN_MAX];
-    const size_t size = openai_name_token(token, byte);
-    return json_object_setn_new_nocheck(to, token, size, json_real((double)logprob));
-}
-
-/* The likeliest bytes, and the one that was chosen. */
-static json_t *describe_top(const float *logprobs, const uint8_t *likeliest, size_t numbers, uint8_t byte)
-{
-    json_t *top = json_object();
-    int failed = 0;
-    for (size_t k = 1; k < numbers; k++)
-        failed |= set_token(top, likeliest[k - 1], logprobs[k]);
-    failed |= set_token(top, byte, logprobs[0]);
-    return json_unless(failed != 0, top);
-}
-
-static bool tell(json_t *told, const struct text_piece *p, size_t numbers, json_int_t *characters)
-{
-    json_t *tokens = json_object_get(told, "tokens"), *token_logprobs = json_object_get(told, "token_logprobs"),
-           *top_logprobs = json_object_get(told, "top_logprobs"), *text_offset = json_object_get(told, "text_offset");
-    size_t left = 0; /* bytes of the character that the next byte belongs to */
-    int failed = 0;
-    for (size_t i = 0; i < p->size && failed == 0; i++) {
-        char token[OPENAI_TOKEN_MAX];
-        const size_t size = openai_name_token(token, p->bytes[i]);
-        const float *logprobs = p->logprobs + i * numbers;
-        const bool known = !isnan(logprobs[0]);
-        failed |= json_array_append_new(tokens, json_stringn_nocheck(token, size));
-        failed |= json_array_append_new(token_logprobs, known ? json_real((double)logprobs[0]) : json_null());
-        failed |= json_array_append_new(text_offset, json_integer(*characters));
-        if (numbers > 1)
-            failed |= json_array_append_new(
-                top_logprobs,
-                known ? describe_top(logprobs, p->likeliest + i * (numbers - 1), numbers, p->bytes[i]) : json_null());
-        left = left > 0 ? left : utf8_first(p->bytes + i, p->size - i);
-        *characters += --left == 0;
-    }
-    return failed == 0;
-}
-
-static const struct openai_form form = {
-    .id = "cmpl-",
-    .whole = "text_completion",
-    .chunk = "text_completion",
-    .choice = describe_choice,
-    .create_told = create_told,
-    .tell = tell,
+enum {
+    ID_PREFIX_MAX = 16,
+    ID_RANDOM_BYTES = 12,
+    NUMBER_MORE_BYTES = 40, /* of a log probability as a chat's JSON, beyond those in /v1/completions */
 };
 
-/* ---- the request ------------------------------------------------------------------------------------------------ */
+/* The exchange's state. */
+struct completion {
+    bool is_chat;
+    struct text_reader *reader;
+    char id[ID_PREFIX_MAX + 2 * ID_RANDOM_BYTES];
+    json_int_t created;
+    bool include_usage;
+    enum { TEXTS, USAGE, DONE, END } next; /* of a stream */
+    uint32_t begun;                        /* a chat's texts whose beginning was said */
+    json_int_t *characters;                /* [sample_count], in each text so far */
+    uint32_t count;                        /* sample_count */
+    uint32_t returned;                     /* choices of a prompt, the best of its samples */
+    uint32_t logprobs;                     /* as generate_input's, of those that are told */
+};
 
-void api_openai_completions(struct exchange *x)
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+static void completion_free(void *arg)
 {
-    const struct settings *s = service_of(x)->settings;
+    struct completion *c = arg;
+    free(c->characters);
+    text_reader_free(c->reader);
+    free(c);
+}
+
+static struct completion *completion_create(struct exchange *x, bool is_chat, const struct openai_request *r,
+                                            struct job *j)
+{
+    uint8_t random[ID_RANDOM_BYTES] = {0};
+    struct completion *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return NULL;
+    x->api->state = c;
+    x->api->state_free = completion_free;
+    c->is_chat = is_chat;
+    (void)!getrandom(random, sizeof random, 0); /* cannot fail once the kernel has started */
+    size_t used = (size_t)snprintf(c->id, sizeof c->id, "%s", is_chat ? "chatcmpl-" : "cmpl-");
+    for (size_t i = 0; i < sizeof random; i++)
+        used += (size_t)snprintf(c->id + used, sizeof c->id - used, "%02x", random[i]);
+    c->created = (json_int_t)time(NULL);
+    c->include_usage = r->include_usage;
+    c->count = generate_job_of(j)->sample_count;
+    c->returned = r->returned;
+    c->logprobs = r->logprobs;
+    c->characters = calloc(c->count, sizeof *c->characters);
+    if (c->characters == NULL || text_reader_create(&c->reader, j, r->echo) != OK)
+        return NULL;
+    return c;
+}
+
+/* ---- what whole answers and chunks both say --------------------------------------------------------------------- */
+
+/* OpenAI's words are only stop and length; a text that ended early for another reason counts as length. */
+static const char *finish_word(enum job_finish finish)
+{
+    return job_finish_word(finish == FINISH_STOP ? FINISH_STOP : FINISH_LENGTH);
+}
+
+static json_t *describe_usage(const struct job *j)
+{
+    const struct generate_job *g = generate_job_of(j);
+    const json_int_t prompt = (json_int_t)g->in.prompt_bytes, generated = job_result(j)->generated;
+    return json_pack("{s:I, s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens", generated,
+                     "total_tokens", prompt + generated, "prompt_tokens_dropped", (json_int_t)g->prompt_dropped,
+                     "prompt_tokens_details", "cached_tokens", (json_int_t)g->prompt_cached);
+}
+
+/* Takes `choices` and, with has_usage, `usage`. NULL for want of memory. */
+static json_t *describe_completion(const struct exchange *x, const char *object, json_t *choices, bool has_usage,
+                                   json_t *usage)
+{
+    const struct completion *c = x->api->state;
+    const struct hosted_model *e = x->job->model;
+    char fingerprint[64];
+    (void)snprintf(fingerprint, sizeof fingerprint, "aftd-%s-%s", AFTD_VERSION, engine_info(e->engine)->precision);
+    json_t *whole = json_pack("{s:s, s:s, s:I, s:s, s:o, s:s}", "id", c->id, "object", object, "created", c->created,
+                              "model", e->model->name, "choices", choices, "system_fingerprint", fingerprint);
+    return json_unless(has_usage && json_object_set_new(whole, "usage", usage) != 0, whole);
+}
+
+/* ---- whole answers --------------------------------------------------------------------------------------------- */
+
+static bool tell_piece(void *completion, struct whole_text *t, const struct text_piece *p)
+{
+    struct completion *c = completion;
+    if (c->logprobs > 0 && t->told == NULL)
+        t->told = openai_create_told(c->is_chat, c->logprobs > 1);
+    return c->logprobs == 0 ||
+           (t->told != NULL && openai_tell(c->is_chat, t->told, p, c->logprobs, &c->characters[p->sample]));
+}
+
+static double mean_logprob(const struct whole_text *t)
+{
+    return t->generated > 0 ? t->logprob / (double)t->generated : -INFINITY; /* a text of nothing comes last */
+}
+
+/* Of the `count` samples from `all` on, the best that is not told yet, as OpenAI chooses: of the highest mean of its
+ * bytes' log probabilities. */
+static uint32_t best_of(const struct whole_text *all, uint32_t count, bool told[GENERATE_SAMPLES_MAX])
+{
+    uint32_t best = count;
+    for (uint32_t i = 0; i < count; i++)
+        if (!told[i] && (best == count || mean_logprob(&all[i]) > mean_logprob(&all[best])))
+            best = i;
+    told[best] = true;
+    return best;
+}
+
+/* The choices of the prompt that has the `samples` texts from `all` on. False for want of memory. */
+static bool list_choices(json_t *list, const struct completion *c, const struct whole_text *all, uint32_t samples)
+{
+    bool told[GENERATE_SAMPLES_MAX] = {false};
+    for (uint32_t i = 0; i < c->returned; i++) {
+        const uint32_t which = samples > c->returned ? best_of(all, samples, told) : i;
+        const struct whole_text *one = &all[which];
+        json_t *choice = openai_describe_choice(c->is_chat, OPENAI_WHOLE, one->text, one->text_bytes,
+                                                (uint32_t)json_array_size(list), one->told, finish_word(one->finish));
+        if (json_array_append_new(list, choice) != 0)
+            return false;
+    }
+    return true;
+}
+
+static void answer_whole(struct exchange *x)
+{
+    struct completion *c = x->api->state;
+    const uint32_t samples = generate_job_of(x->job)->in.n;
+    if (!request_job_ended_well(x))
+        return;
+    const struct whole_text *texts = text_reader_read_all(c->reader, false, tell_piece, c);
+    bool fine = texts != NULL;
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < c->count && fine; i += samples)
+        fine = list_choices(list, c, texts + i, samples);
+    reply_send_json(x, 200,
+                    json_unless(!fine, describe_completion(x, c->is_chat ? "chat.completion" : "text_completion", list,
+                                                           true, describe_usage(x->job))));
+}
+
+/* ---- streams --------------------------------------------------------------------------------------------------- */
+
+/* A chunk with one choice, which is taken. */
+static enum http_piece say_chunk(const struct exchange *x, json_t *choice, char **piece, size_t *bytes)
+{
+    const struct completion *c = x->api->state;
+    return event_say(describe_completion(x, c->is_chat ? "chat.completion.chunk" : "text_completion",
+                                         json_pack("[o]", choice), c->include_usage, json_null()),
+                     piece, bytes);
+}
+
+static enum http_piece say_begin(const struct exchange *x, uint32_t sample, char **piece, size_t *bytes)
+{
+    const struct completion *c = x->api->state;
+    return say_chunk(x, openai_describe_choice(c->is_chat, OPENAI_BEGIN, "", 0, sample, NULL, NULL), piece, bytes);
+}
+
+static enum http_piece say_sample_end(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
+{
+    const struct completion *c = x->api->state;
+    return say_chunk(x, openai_describe_choice(c->is_chat, OPENAI_END, "", 0, p->sample, NULL, finish_word(p->finish)),
+                     piece, bytes);
+}
+
+static enum http_piece say_text(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
+{
+    const struct completion *c = x->api->state;
+    const size_t numbers = generate_job_of(x->job)->in.logprobs;
+    json_t *told = numbers > 0 ? openai_create_told(c->is_chat, numbers > 1) : NULL;
+    enum http_piece said = HTTP_BROKEN;
+    if (numbers == 0 || (told != NULL && openai_tell(c->is_chat, told, p, numbers, &c->characters[p->sample])))
+        said = say_chunk(
+            x, openai_describe_choice(c->is_chat, OPENAI_PIECE, p->text, p->text_bytes, p->sample, told, NULL), piece,
+            bytes);
+    json_decref(told);
+    return said;
+}
+
+/* What comes when all texts have ended. */
+static enum http_piece say_end(struct exchange *x, char **piece, size_t *bytes)
+{
+    static const char done[] = "data: [DONE]\n\n";
+    struct completion *c = x->api->state;
+    if (c->next == TEXTS) {
+        request_job_note_times(x);
+        c->next = c->include_usage ? USAGE : DONE;
+        if (job_result(x->job)->status != OK) {
+            c->next = END;
+            return event_say_error(x, piece, bytes);
+        }
+    }
+    if (c->next == USAGE) {
+        c->next = DONE;
+        return event_say(describe_completion(x, c->is_chat ? "chat.completion.chunk" : "text_completion", json_array(),
+                                             true, describe_usage(x->job)),
+                         piece, bytes);
+    }
+    if (c->next == END)
+        return HTTP_END;
+    c->next = END;
+    *bytes = sizeof done - 1;
+    *piece = strdup(done);
+    return *piece != NULL ? HTTP_PIECE : HTTP_BROKEN;
+}
+
+static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
+{
+    struct completion *c = x->api->state;
+    struct text_piece p;
+    if (c->is_chat && c->begun < c->count)
+        return say_begin(x, c->begun++, piece, bytes);
+    switch (c->next == TEXTS ? text_reader_next(c->reader, &p) : JOB_EVENT_END) {
+    case JOB_EVENT_LATER:
+        return HTTP_LATER;
+    case JOB_EVENT_PING:
+        return event_say_ping(piece, bytes);
+    case JOB_EVENT_BYTES:
+        return say_text(x, &p, piece, bytes);
+    case JOB_EVENT_SAMPLE_END:
+        return say_sample_end(x, &p, piece, bytes);
+    default:
+        return say_end(x, piece, bytes);
+    }
+}
+
+static void answer_stream(struct exchange *x)
+{
+    events_reply(x, read_piece);
+}
+
+/* ---- the request ----------------------------------------------------------------------------------------------- */
+
+/* Make the prompt of the messages, as the model was taught to read them. */
+static enum status write_prompt(struct openai_request *r, const struct hosted_model *e, struct error *err)
+{
+    const struct chat_template *t = &e->model->config.chat;
+    struct generate_input *in = &r->in;
+    if (!chat_template_exists(t))
+        return error_set_param(
+            err, ERR_NOT_FOUND, "model",
+            "the model \"%s\" continues a text; it has no chat_template, and so answers no messages: "
+            "POST the text to /v1/completions or /generate",
+            e->model->name);
+    const size_t size = chat_template_write(t, r->messages.list, r->messages.count, NULL);
+    if (size > GENERATE_PROMPT_MAX)
+        return error_set_param(err, ERR_ARGUMENT, "messages",
+                               "the \"messages\" are a prompt of %zu bytes by the chat_template of \"%s\"; expected at "
+                               "most %d",
+                               size, e->model->name, GENERATE_PROMPT_MAX);
+    in->prompt = malloc(size);
+    if (in->prompt == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the prompt; try again later");
+    in->prompt_bytes = chat_template_write(t, r->messages.list, r->messages.count, in->prompt);
+    in->ends[0] = in->prompt_bytes;
+    for (uint32_t i = 0; i < t->stop_count; i++) {
+        const bool fits = stop_set_add(&in->stops, t->stops[i], strlen(t->stops[i]));
+        assert(fits);
+        (void)fits;
+    }
+    return OK;
+}
+
+/* Make the job of a request that has its prompt, which the job takes, and remember how to answer it. */
+static enum status prepare(struct exchange *x, bool is_chat, struct openai_request *r, struct hosted_model *e,
+                           struct job **ret, struct error *err)
+{
+    const uint32_t buffer = service_of(x)->settings->stream_buffer_bytes;
+    const uint32_t most = r->in.max_tokens > 0 ? r->in.max_tokens : 1;
+    enum status st = generate_check_room(&r->in, e, err);
+    if (st != OK)
+        return st;
+    st = generate_job_create(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
+    if (st == OK) {
+        r->in.prompt = NULL; /* the job's now */
+        if (is_chat && !r->in.stream)
+            (*ret)->answer_bytes += (size_t)r->in.n * r->in.max_tokens * r->in.logprobs * NUMBER_MORE_BYTES;
+        st = completion_create(x, is_chat, r, *ret) != NULL ? OK : ERR_NOMEM;
+    }
+    return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
+}
+
+static void answer(struct exchange *x, bool is_chat)
+{
     struct openai_request r = {0};
     struct hosted_model *e;
     struct error err;
     struct job *j = NULL;
     if (request_job_refuse_if_full(x))
         return;
-    enum status st = openai_request_parse(&r, x->body.bytes, x->body.size, s, &err);
+    enum status st = openai_request_parse(&r, is_chat, x->body.bytes, x->body.size, service_of(x)->settings, &err);
     if (st == OK)
         st = request_model_acquire(x, r.model[0] != '\0' ? r.model : NULL, TASK_TEXT_GENERATION, &e, &err);
+    if (st == OK && is_chat)
+        st = write_prompt(&r, e, &err);
     if (st == OK)
-        st = openai_answer_prepare(x, &form, &r, e, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, r.timeout_ms,
-                                 r.in.stream ? openai_answer_stream : openai_answer_whole);
+        st = prepare(x, is_chat, &r, e, &j, &err);
+    request_job_submit_or_refuse(x, st, &err, j, r.timeout_ms, r.in.stream ? answer_stream : answer_whole);
     openai_request_clear(&r);
+}
+
+void api_openai_completions(struct exchange *x)
+{
+    answer(x, false);
+}
+
+void api_openai_chat(struct exchange *x)
+{
+    answer(x, true);
 }

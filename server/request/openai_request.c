@@ -372,8 +372,8 @@ static enum status read_object(struct openai_request *r, bool is_chat, json_t *o
     return st;
 }
 
-static enum status parse(struct openai_request *ret, bool is_chat, const uint8_t *body, size_t size,
-                         const struct settings *s, struct error *err)
+enum status openai_request_parse(struct openai_request *ret, bool is_chat, const uint8_t *body, size_t size,
+                                 const struct settings *s, struct error *err)
 {
     struct openai_request r = {0};
     json_t *object = NULL;
@@ -387,18 +387,6 @@ static enum status parse(struct openai_request *ret, bool is_chat, const uint8_t
     }
     *ret = r;
     return OK;
-}
-
-enum status openai_request_parse(struct openai_request *ret, const uint8_t *body, size_t size, const struct settings *s,
-                                 struct error *err)
-{
-    return parse(ret, false, body, size, s, err);
-}
-
-enum status openai_request_parse_chat(struct openai_request *ret, const uint8_t *body, size_t size,
-                                      const struct settings *s, struct error *err)
-{
-    return parse(ret, true, body, size, s, err);
 }
 
 void openai_request_clear(struct openai_request *r)

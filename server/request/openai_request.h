@@ -14,7 +14,7 @@
 
 struct settings;
 
-extern const struct field_list openai_fields, chat_fields; /* openai_request_parse's, and .._parse_chat's */
+extern const struct field_list openai_fields, chat_fields; /* openai_request_parse's, and those of a chat */
 
 struct openai_request {
     char model[MODEL_WISH_MAX + 1]; /* in registry_acquire's form; empty: none was named */
@@ -27,13 +27,10 @@ struct openai_request {
 };
 
 /* Like generate_request_parse: a field of the wrong kind or out of range, or one that asks for what this server does
- * not support, is ERR_ARGUMENT naming it; null is the same as leaving a field out. *ret is set only on OK; clear with
- * openai_request_clear. Errors: ERR_ARGUMENT, ERR_NOMEM. */
-enum status openai_request_parse(struct openai_request *ret, const uint8_t *body, size_t size, const struct settings *s,
-                                 struct error *err);
-/* The same for a chat, of which in.prompt is empty. */
-enum status openai_request_parse_chat(struct openai_request *ret, const uint8_t *body, size_t size,
-                                      const struct settings *s, struct error *err);
+ * not support, is ERR_ARGUMENT naming it; null is the same as leaving a field out. In a chat's
+ * in.prompt is empty. *ret is set only on OK; clear with openai_request_clear. Errors: ERR_ARGUMENT, ERR_NOMEM. */
+enum status openai_request_parse(struct openai_request *ret, bool is_chat, const uint8_t *body, size_t size,
+                                 const struct settings *s, struct error *err);
 void openai_request_clear(struct openai_request *r); /* zeroed is fine */
 
 #endif

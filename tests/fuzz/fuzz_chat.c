@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct error err = {.message = ""};
 
     settings_init(&settings);
-    const enum status st = openai_request_parse_chat(&r, data, size, &settings, &err);
+    const enum status st = openai_request_parse(&r, true, data, size, &settings, &err);
     if (st == OK) {
         fuzz_check(memchr(r.model, '\0', sizeof r.model) != NULL, "a model's name ends");
         fuzz_check_utf8(r.model, strlen(r.model));
