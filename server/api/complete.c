@@ -22,14 +22,15 @@
 #include "server/media/picture_grid.h"
 #include "server/media/png.h"
 #include "server/models/registry.h"
+#include "server/request/generate_request.h"
 
 /* ---- the query ------------------------------------------------------------------------------------------------- */
 
 /* Texts are borrowed from the JSON that the query became. */
 struct fields {
     const json_t *model;
-    int64_t rows, n, scale, top_k, seed, timeout_ms; /* rows, seed -1: not given */
-    double temperature, top_p, min_p;
+    struct sampler_fields sampler;
+    int64_t rows, n, scale, seed, timeout_ms; /* rows, seed -1: not given */
     enum field_switch stream;
 };
 
@@ -39,10 +40,10 @@ static const struct field table[] = {
     {"rows", FIELD_INTEGER, AT(rows), FIELD_RANGE(0, MODEL_PICTURE_SIDE_MAX)},
     {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, COMPLETE_SAMPLES_MAX)},
     {"scale", FIELD_INTEGER, AT(scale), FIELD_RANGE(1, COMPLETE_SCALE_MAX)},
-    {"temperature", FIELD_NUMBER, AT(temperature), FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX)},
-    {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(0, BYTE_VALUES)},
-    {"top_p", FIELD_NUMBER, AT(top_p), FIELD_RANGE(0, 1), .exclusive = true},
-    {"min_p", FIELD_NUMBER, AT(min_p), FIELD_RANGE(0, 1)},
+    {"temperature", FIELD_NUMBER, AT(sampler.temperature), FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX)},
+    {"top_k", FIELD_INTEGER, AT(sampler.top_k), FIELD_RANGE(0, BYTE_VALUES)},
+    {"top_p", FIELD_NUMBER, AT(sampler.top_p), FIELD_RANGE(0, 1), .exclusive = true},
+    {"min_p", FIELD_NUMBER, AT(sampler.min_p), FIELD_RANGE(0, 1)},
     {"seed", FIELD_INTEGER, AT(seed), FIELD_RANGE(0, SEED_MAX)},
     {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
     {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
@@ -250,12 +251,8 @@ static enum status build(struct exchange *x, struct hosted_model *e, const struc
         .samples = (uint32_t)f->n,
         .stream = state->streams,
     };
-    sampler_options_default(&in.sampler);
+    generate_set_sampler(&in.sampler, &f->sampler);
     in.sampler.seed = f->seed >= 0 ? (uint64_t)f->seed : request_draw_seed();
-    in.sampler.temperature = (float)f->temperature;
-    in.sampler.top_k = (uint32_t)f->top_k;
-    in.sampler.top_p = request_positive(f->top_p);
-    in.sampler.min_p = (float)f->min_p;
     struct completing *s = calloc(1, sizeof *s);
     if (s == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
@@ -277,13 +274,14 @@ static enum status read_request(struct exchange *x, struct job **ret, struct err
 {
     const struct service *s = service_of(x);
     struct completion *state = x->api->state;
-    struct fields f = {.rows = -1, .n = 1, .scale = 1, .seed = -1, .timeout_ms = s->settings->timeout_ms};
-    struct sampler_options defaults;
+    struct fields f = {.sampler = SAMPLER_FIELDS_UNSAID,
+                       .rows = -1,
+                       .n = 1,
+                       .scale = 1,
+                       .seed = -1,
+                       .timeout_ms = s->settings->timeout_ms};
     struct hosted_model *e;
     json_t *query = NULL;
-    sampler_options_default(&defaults);
-    f.temperature = (double)defaults.temperature;
-    f.top_p = (double)defaults.top_p;
     enum status st = request_query_parse(&query, table, FIELD_COUNT, x, err);
     if (st == OK)
         st = request_picture_find(&state->given, x, &complete_query, query, err);

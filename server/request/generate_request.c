@@ -16,12 +16,10 @@
 /* What was read, before it becomes a request. Texts are borrowed from the JSON. */
 struct fields {
     const json_t *model, *prompt, *prompt_base64;
-    int64_t max_tokens, top_k, seed, timeout_ms; /* seed -1: not given */
-    int64_t n, logprobs;                         /* logprobs -1: not given */
-    double temperature, top_p, min_p, repetition_penalty;
-    double presence_penalty, frequency_penalty; /* NAN: not given */
-    enum field_switch stream, echo, bytes_base64, return_state, moves, utf8;
-    const json_t *logit_bias, *allowed_bytes;
+    struct sampler_fields sampler;
+    int64_t max_tokens, seed, timeout_ms; /* seed -1: not given */
+    int64_t n, logprobs;                  /* logprobs -1: not given */
+    enum field_switch stream, echo, bytes_base64, return_state, moves;
     const json_t *state, *session, *from;
     const json_t *stop; /* one stop string, instead of `stops` */
     enum context_overflow overflow;
@@ -119,7 +117,7 @@ bool generate_read_allowed(const json_t *value, void *arg)
     return json_is_string(value) ? json_string_length(value) > 0 : json_array_size(value) > 0;
 }
 
-void generate_set_bias(struct sampler_options *o, const json_t *value)
+static void set_bias(struct sampler_options *o, const json_t *value)
 {
     const char *key;
     json_t *bias;
@@ -138,7 +136,7 @@ static void allow(struct sampler_options *o, uint8_t byte)
     o->allowed[byte / 8] |= (uint8_t)(1U << byte % 8);
 }
 
-void generate_set_allowed(struct sampler_options *o, const json_t *value)
+static void set_allowed(struct sampler_options *o, const json_t *value)
 {
     const char *text = json_string_value(value);
     size_t i;
@@ -147,6 +145,29 @@ void generate_set_allowed(struct sampler_options *o, const json_t *value)
     for (i = 0; i < json_string_length(value); i++)
         allow(o, (uint8_t)text[i]);
     json_array_foreach(value, i, byte) allow(o, (uint8_t)json_integer_value(byte));
+}
+
+/* NAN: not given. */
+static float or_else(double value, float otherwise)
+{
+    return isnan(value) ? otherwise : (float)value;
+}
+
+void generate_set_sampler(struct sampler_options *o, const struct sampler_fields *f)
+{
+    sampler_options_default(o);
+    o->temperature = or_else(f->temperature, o->temperature);
+    o->top_k = f->top_k >= 0 ? (uint32_t)f->top_k : o->top_k;
+    o->top_p = request_positive((double)or_else(f->top_p, o->top_p));
+    o->min_p = or_else(f->min_p, o->min_p);
+    o->repetition_penalty = request_positive((double)or_else(f->repetition_penalty, o->repetition_penalty));
+    o->presence_penalty = or_else(f->presence_penalty, o->presence_penalty);
+    o->frequency_penalty = or_else(f->frequency_penalty, o->frequency_penalty);
+    o->utf8 = f->utf8 == FIELD_TRUE;
+    if (f->logit_bias != NULL)
+        set_bias(o, f->logit_bias);
+    if (f->allowed_bytes != NULL)
+        set_allowed(o, f->allowed_bytes);
 }
 
 enum status generate_check_sampler(const struct sampler_options *o, struct error *err)
@@ -164,25 +185,29 @@ enum status generate_check_sampler(const struct sampler_options *o, struct error
 #define PROMPT(X)                                                        \
     X("prompt", FIELD_TEXT, prompt, FIELD_RANGE(0, GENERATE_PROMPT_MAX)) \
     X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))
-#define COMMON(X)                                                                                                     \
-    X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                              \
-    X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                          \
-    X("top_k", FIELD_INTEGER, top_k, FIELD_RANGE(0, BYTE_VALUES))                                                     \
-    X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1), .exclusive = true)                                             \
-    X("min_p", FIELD_NUMBER, min_p, FIELD_RANGE(0, 1))                                                                \
-    X("repetition_penalty", FIELD_NUMBER, repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), .exclusive = true) \
-    X("presence_penalty", FIELD_NUMBER, presence_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))       \
-    X("frequency_penalty", FIELD_NUMBER, frequency_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))     \
-    X("utf8", FIELD_SWITCH, utf8, FIELD_RANGE(0, 0))                                                                  \
-    X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX)))      \
-    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED)          \
-    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)              \
+#define COMMON(X)                                                                                                \
+    X("temperature", FIELD_NUMBER, sampler.temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                 \
+    X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                     \
+    X("top_k", FIELD_INTEGER, sampler.top_k, FIELD_RANGE(0, BYTE_VALUES))                                        \
+    X("top_p", FIELD_NUMBER, sampler.top_p, FIELD_RANGE(0, 1), .exclusive = true)                                \
+    X("min_p", FIELD_NUMBER, sampler.min_p, FIELD_RANGE(0, 1))                                                   \
+    X("repetition_penalty", FIELD_NUMBER, sampler.repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX),       \
+      .exclusive = true)                                                                                         \
+    X("presence_penalty", FIELD_NUMBER, sampler.presence_penalty,                                                \
+      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                      \
+    X("frequency_penalty", FIELD_NUMBER, sampler.frequency_penalty,                                              \
+      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                      \
+    X("utf8", FIELD_SWITCH, sampler.utf8, FIELD_RANGE(0, 0))                                                     \
+    X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX))) \
+    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED)     \
+    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)         \
     X("context_overflow", FIELD_OTHER, overflow, .read = generate_read_overflow, .what = GENERATE_OVERFLOW_EXPECTED)
 /* The fields that say how a text begins and how its bytes are drawn. */
-#define BEGINNING(X)                                                                                                 \
-    COMMON(X)                                                                                                        \
-    X("logit_bias", FIELD_OTHER, logit_bias, .read = generate_read_bias, .what = GENERATE_BIAS_EXPECTED)             \
-    X("allowed_bytes", FIELD_OTHER, allowed_bytes, .read = generate_read_allowed, .what = GENERATE_ALLOWED_EXPECTED) \
+#define BEGINNING(X)                                                                                             \
+    COMMON(X)                                                                                                    \
+    X("logit_bias", FIELD_OTHER, sampler.logit_bias, .read = generate_read_bias, .what = GENERATE_BIAS_EXPECTED) \
+    X("allowed_bytes", FIELD_OTHER, sampler.allowed_bytes, .read = generate_read_allowed,                        \
+      .what = GENERATE_ALLOWED_EXPECTED)                                                                         \
     X("state", FIELD_TEXT, state, FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX)))
 static const struct field table[] = {
     PROMPT(ROW){"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
@@ -204,7 +229,7 @@ static const struct field query_table[] = {
     PROMPT(ROW){"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
                 .max_set = field_max_tokens},
     COMMON(ROW){"stop", FIELD_TEXT, AT(stop), FIELD_RANGE(1, GENERATE_STOP_BYTES_MAX)},
-    {"allowed_bytes", FIELD_TEXT, AT(allowed_bytes), FIELD_RANGE(1, HTTP_URL_MAX)},
+    {"allowed_bytes", FIELD_TEXT, AT(sampler.allowed_bytes), FIELD_RANGE(1, HTTP_URL_MAX)},
     {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
     {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
@@ -247,40 +272,22 @@ enum status generate_request_check(const struct generate_input *in, struct error
     return OK;
 }
 
-/* The default of an option that was not given, as it is without a state. */
-static double or_else(double value, double otherwise)
-{
-    return value >= 0.0 ? value : otherwise;
-}
-
 static void build_sampler(struct generate_request *r, const struct fields *f)
 {
-    struct sampler_options *o = &r->in.sampler;
-    sampler_options_default(o);
+    const struct sampler_fields *s = &f->sampler;
+    generate_set_sampler(&r->in.sampler, s);
+    r->in.sampler.seed = f->seed >= 0 ? (uint64_t)f->seed : request_draw_seed();
     r->said.seed = f->seed >= 0;
-    r->said.temperature = f->temperature >= 0.0;
-    r->said.top_k = f->top_k >= 0;
-    r->said.top_p = f->top_p >= 0.0;
-    r->said.min_p = f->min_p >= 0.0;
-    r->said.repetition_penalty = f->repetition_penalty >= 0.0;
-    r->said.presence_penalty = !isnan(f->presence_penalty);
-    r->said.frequency_penalty = !isnan(f->frequency_penalty);
-    r->said.logit_bias = f->logit_bias != NULL;
-    r->said.allowed_bytes = f->allowed_bytes != NULL;
-    r->said.utf8 = f->utf8 != FIELD_UNSAID;
-    o->seed = f->seed >= 0 ? (uint64_t)f->seed : request_draw_seed();
-    o->temperature = (float)or_else(f->temperature, (double)o->temperature);
-    o->top_k = f->top_k >= 0 ? (uint32_t)f->top_k : o->top_k;
-    o->top_p = request_positive(or_else(f->top_p, (double)o->top_p));
-    o->min_p = (float)or_else(f->min_p, (double)o->min_p);
-    o->repetition_penalty = request_positive(or_else(f->repetition_penalty, (double)o->repetition_penalty));
-    o->presence_penalty = r->said.presence_penalty ? (float)f->presence_penalty : 0.0f;
-    o->frequency_penalty = r->said.frequency_penalty ? (float)f->frequency_penalty : 0.0f;
-    o->utf8 = f->utf8 == FIELD_TRUE;
-    if (r->said.logit_bias)
-        generate_set_bias(o, f->logit_bias);
-    if (r->said.allowed_bytes)
-        generate_set_allowed(o, f->allowed_bytes);
+    r->said.temperature = !isnan(s->temperature);
+    r->said.top_k = s->top_k >= 0;
+    r->said.top_p = !isnan(s->top_p);
+    r->said.min_p = !isnan(s->min_p);
+    r->said.repetition_penalty = !isnan(s->repetition_penalty);
+    r->said.presence_penalty = !isnan(s->presence_penalty);
+    r->said.frequency_penalty = !isnan(s->frequency_penalty);
+    r->said.logit_bias = s->logit_bias != NULL;
+    r->said.allowed_bytes = s->allowed_bytes != NULL;
+    r->said.utf8 = s->utf8 != FIELD_UNSAID;
 }
 
 static enum status read_state(struct generate_request *r, const struct fields *f, struct error *err)
@@ -398,13 +405,7 @@ static enum status read_fields(struct generate_request *ret, const struct field_
         .seed = -1,
         .n = 1,
         .logprobs = -1,
-        .temperature = -1.0, /* not given, like all that follow */
-        .top_k = -1,
-        .top_p = -1.0,
-        .min_p = -1.0,
-        .repetition_penalty = -1.0,
-        .presence_penalty = (double)NAN,
-        .frequency_penalty = (double)NAN,
+        .sampler = SAMPLER_FIELDS_UNSAID,
     };
     enum status st = fields_read(list->table, list->count, object, s, &f, err);
     if (st == OK)

@@ -3,6 +3,7 @@
 #define SERVER_REQUEST_GENERATE_REQUEST_H
 
 #include <jansson.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -67,15 +68,26 @@ bool generate_read_stops(const json_t *value, void *to);
 enum context_overflow { OVERFLOW_SHIFT, OVERFLOW_STOP, OVERFLOW_REFUSE };
 bool generate_read_overflow(const json_t *value, void *to);
 #define GENERATE_OVERFLOW_EXPECTED "\"shift\", \"stop\" or \"refuse\""
-/* logit_bias and allowed_bytes, into a const json_t *; and what was read into the sampler's options. */
+/* logit_bias and allowed_bytes, into a const json_t *. */
 bool generate_read_bias(const json_t *value, void *to);
 #define GENERATE_BIAS_EXPECTED                                                      \
     "an object of bytes, \"0\" to \"255\", each with a number from -" FIELD_DIGITS( \
         SAMPLER_BIAS_MAX) " to " FIELD_DIGITS(SAMPLER_BIAS_MAX)
-void generate_set_bias(struct sampler_options *o, const json_t *value);
 bool generate_read_allowed(const json_t *value, void *to);
 #define GENERATE_ALLOWED_EXPECTED "a string of at least one character, or a list of at least one byte (0 to 255)"
-void generate_set_allowed(struct sampler_options *o, const json_t *value);
+/* The fields by which bytes are drawn, but for the seed; JSON is borrowed. */
+struct sampler_fields {
+    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty; /* NAN: not given */
+    int64_t top_k;                                                                             /* -1: not given */
+    enum field_switch utf8;
+    const json_t *logit_bias, *allowed_bytes;
+};
+#define SAMPLER_FIELDS_UNSAID                                                                                      \
+    {                                                                                                              \
+        (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN, -1, FIELD_UNSAID, NULL, NULL \
+    }
+/* The options that they make; the defaults where they are not given, and for the seed. */
+void generate_set_sampler(struct sampler_options *o, const struct sampler_fields *f);
 /* Errors: ERR_ARGUMENT (param "allowed_bytes"): nothing could be drawn. */
 enum status generate_check_sampler(const struct sampler_options *o, struct error *err);
 /* priority, a word or a number, into an int32_t. */

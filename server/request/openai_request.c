@@ -13,11 +13,11 @@
 
 /* What was read, before it becomes a request. Texts are borrowed from the JSON. */
 struct fields {
-    const json_t *model, *user, *suffix, *prompt, *messages, *logit_bias, *allowed_bytes;
-    int64_t n, best_of, logprobs, seed, top_k, timeout_ms; /* best_of 0, logprobs -1: not given */
-    int64_t max_tokens, max_completion_tokens;             /* 0: not given to a chat */
-    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    enum field_switch stream, echo, utf8, tells_logprobs, unused;
+    const json_t *model, *user, *suffix, *prompt, *messages;
+    struct sampler_fields sampler;
+    int64_t n, best_of, logprobs, seed, timeout_ms; /* best_of 0, logprobs -1: not given */
+    int64_t max_tokens, max_completion_tokens;      /* 0: not given to a chat */
+    enum field_switch stream, echo, tells_logprobs, unused;
     bool include_usage, seeded;
     enum context_overflow overflow;
     int32_t priority;
@@ -128,25 +128,29 @@ _Static_assert(CHAT_STOPS_MAX + MODEL_CHAT_STOPS_MAX <= GENERATE_STOPS_MAX, "a c
     }
 /* The fields that both APIs have, but for the model, which comes first: errors list them in this order. What OpenAI's
  * clients add of their own accord and means nothing here comes last. */
-#define COMMON(X)                                                                                                     \
-    X("n", FIELD_INTEGER, n, FIELD_RANGE(1, GENERATE_SAMPLES_MAX))                                                    \
-    X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                              \
-    X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1))                                                                \
-    X("top_k", FIELD_INTEGER, top_k, FIELD_RANGE(0, BYTE_VALUES))                                                     \
-    X("min_p", FIELD_NUMBER, min_p, FIELD_RANGE(0, 1))                                                                \
-    X("repetition_penalty", FIELD_NUMBER, repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), .exclusive = true) \
-    X("presence_penalty", FIELD_NUMBER, presence_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))       \
-    X("frequency_penalty", FIELD_NUMBER, frequency_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))     \
-    X("logit_bias", FIELD_OTHER, logit_bias, .read = generate_read_bias, .what = GENERATE_BIAS_EXPECTED)              \
-    X("allowed_bytes", FIELD_OTHER, allowed_bytes, .read = generate_read_allowed, .what = GENERATE_ALLOWED_EXPECTED)  \
-    X("utf8", FIELD_SWITCH, utf8, FIELD_RANGE(0, 0))                                                                  \
-    X("seed", FIELD_OTHER, seed, .read = read_seed, .what = "a whole number from -2^63 to 2^63 - 1")                  \
-    X("stream", FIELD_SWITCH, stream, FIELD_RANGE(0, 0))                                                              \
-    X("stream_options", FIELD_OTHER, include_usage, .read = read_stream_options,                                      \
-      .what = "an object with \"include_usage\", true or false")                                                      \
-    X("context_overflow", FIELD_OTHER, overflow, .read = generate_read_overflow, .what = GENERATE_OVERFLOW_EXPECTED)  \
-    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED)          \
-    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)              \
+#define COMMON(X)                                                                                                    \
+    X("n", FIELD_INTEGER, n, FIELD_RANGE(1, GENERATE_SAMPLES_MAX))                                                   \
+    X("temperature", FIELD_NUMBER, sampler.temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                     \
+    X("top_p", FIELD_NUMBER, sampler.top_p, FIELD_RANGE(0, 1))                                                       \
+    X("top_k", FIELD_INTEGER, sampler.top_k, FIELD_RANGE(0, BYTE_VALUES))                                            \
+    X("min_p", FIELD_NUMBER, sampler.min_p, FIELD_RANGE(0, 1))                                                       \
+    X("repetition_penalty", FIELD_NUMBER, sampler.repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX),           \
+      .exclusive = true)                                                                                             \
+    X("presence_penalty", FIELD_NUMBER, sampler.presence_penalty,                                                    \
+      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                          \
+    X("frequency_penalty", FIELD_NUMBER, sampler.frequency_penalty,                                                  \
+      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                          \
+    X("logit_bias", FIELD_OTHER, sampler.logit_bias, .read = generate_read_bias, .what = GENERATE_BIAS_EXPECTED)     \
+    X("allowed_bytes", FIELD_OTHER, sampler.allowed_bytes, .read = generate_read_allowed,                            \
+      .what = GENERATE_ALLOWED_EXPECTED)                                                                             \
+    X("utf8", FIELD_SWITCH, sampler.utf8, FIELD_RANGE(0, 0))                                                         \
+    X("seed", FIELD_OTHER, seed, .read = read_seed, .what = "a whole number from -2^63 to 2^63 - 1")                 \
+    X("stream", FIELD_SWITCH, stream, FIELD_RANGE(0, 0))                                                             \
+    X("stream_options", FIELD_OTHER, include_usage, .read = read_stream_options,                                     \
+      .what = "an object with \"include_usage\", true or false")                                                     \
+    X("context_overflow", FIELD_OTHER, overflow, .read = generate_read_overflow, .what = GENERATE_OVERFLOW_EXPECTED) \
+    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED)         \
+    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)             \
     X("user", FIELD_TEXT, user, FIELD_RANGE(0, OPENAI_USER_MAX))
 #define MODEL                                                          \
     {                                                                  \
@@ -305,22 +309,9 @@ static enum status build(struct openai_request *r, const struct fields *f, struc
     in->refuses = f->overflow == OVERFLOW_REFUSE;
     in->priority = f->priority;
     r->timeout_ms = (uint32_t)f->timeout_ms;
-    struct sampler_options *o = &in->sampler;
-    sampler_options_default(o);
-    o->seed = f->seeded ? (uint64_t)f->seed : request_draw_seed();
-    o->temperature = (float)f->temperature;
-    o->top_k = (uint32_t)f->top_k;
-    o->top_p = request_positive(f->top_p);
-    o->min_p = (float)f->min_p;
-    o->repetition_penalty = request_positive(f->repetition_penalty);
-    o->presence_penalty = (float)f->presence_penalty;
-    o->frequency_penalty = (float)f->frequency_penalty;
-    o->utf8 = f->utf8 == FIELD_TRUE;
-    if (f->logit_bias != NULL)
-        generate_set_bias(o, f->logit_bias);
-    if (f->allowed_bytes != NULL)
-        generate_set_allowed(o, f->allowed_bytes);
-    return generate_check_sampler(o, err);
+    generate_set_sampler(&in->sampler, &f->sampler);
+    in->sampler.seed = f->seeded ? (uint64_t)f->seed : request_draw_seed();
+    return generate_check_sampler(&in->sampler, err);
 }
 
 static enum status build_completion(struct openai_request *r, const struct fields *f, struct error *err)
@@ -347,8 +338,6 @@ static enum status read_object(struct openai_request *r, bool is_chat, json_t *o
 {
     const int64_t most = s->max_tokens_max;
     const struct field_list *list = is_chat ? &chat_fields : &openai_fields;
-    struct sampler_options defaults;
-    sampler_options_default(&defaults);
     struct fields f = {
         .max_tokens = is_chat                        ? 0
                       : most < OPENAI_TOKENS_DEFAULT ? most
@@ -356,11 +345,7 @@ static enum status read_object(struct openai_request *r, bool is_chat, json_t *o
         .timeout_ms = s->timeout_ms,
         .n = 1,
         .logprobs = -1,
-        .top_k = defaults.top_k,
-        .temperature = (double)defaults.temperature,
-        .top_p = (double)defaults.top_p,
-        .min_p = (double)defaults.min_p,
-        .repetition_penalty = (double)defaults.repetition_penalty,
+        .sampler = SAMPLER_FIELDS_UNSAID,
     };
     enum status st = fields_read(list->table, list->count, object, s, &f, err);
     if (st == OK)
