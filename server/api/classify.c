@@ -115,49 +115,40 @@ static enum status read_body(struct exchange *x, struct classify_request *r, str
                                      !request_type_is_unsaid(x) && request_type_read(x, type) ? type : NULL, NULL, err);
 }
 
-/* The parts that are not pictures, as an object for fields_read. */
-static enum status read_form(struct exchange *x, json_t **ret, struct error *err)
+/* A part that is not a picture, for fields_read. */
+static enum status take_field(json_t *object, const struct multipart_part *part, struct error *err)
 {
-    struct multipart m;
-    struct multipart_part part;
-    bool end = false;
-    json_t *object = *ret = json_object();
-    if (object == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    enum status st = multipart_begin(&m, http_header(x, "Content-Type"), x->body.bytes, x->body.size, err);
-    while (st == OK) {
-        st = multipart_next(&m, &part, &end, err);
-        if (st != OK || end)
-            break;
-        const struct field *f = fields_find(classify_query.table, QUERY_COUNT, part.name);
-        if (f != NULL)
-            st = request_query_add(object, f, (const char *)part.bytes, part.size, err);
-        else if (!request_picture_is_part(&part))
-            st = error_set_param(
-                err, ERR_ARGUMENT, json_quote(part.name).text,
-                "there is no part \"%s\" here; expected image or file with a picture, or model, top_k or size",
-                json_quote(part.name).text);
-    }
-    return st;
+    const struct field *f = fields_find(classify_query.table, QUERY_COUNT, part->name);
+    if (f != NULL)
+        return request_query_add(object, f, (const char *)part->bytes, part->size, err);
+    if (request_picture_is_part(part))
+        return OK;
+    return error_set_param(
+        err, ERR_ARGUMENT, json_quote(part->name).text,
+        "there is no part \"%s\" here; expected image or file with a picture, or model, top_k or size",
+        json_quote(part->name).text);
 }
 
-static enum status read_parts(struct exchange *x, struct classify_request *r, struct error *err)
+static enum status take_picture(struct classify_request *r, const struct multipart_part *part, struct error *err)
+{
+    char param[PARAM_MAX];
+    if (!request_picture_is_part(part))
+        return OK;
+    (void)snprintf(param, sizeof param, "%.5s[%u]", part->name, classify_request_count(r));
+    return classify_request_add_file(r, part->bytes, part->size, part->type, param, err);
+}
+
+/* Read the pictures of the form into `r`; or, if that is NULL, its other parts into `object`, since these say which
+ * model the pictures are for. */
+static enum status read_parts(struct exchange *x, json_t *object, struct classify_request *r, struct error *err)
 {
     struct multipart m;
     struct multipart_part part;
     bool end = false;
     enum status st = multipart_begin(&m, http_header(x, "Content-Type"), x->body.bytes, x->body.size, err);
-    while (st == OK) {
-        char param[PARAM_MAX];
-        st = multipart_next(&m, &part, &end, err);
-        if (st != OK || end)
-            break;
-        if (!request_picture_is_part(&part))
-            continue;
-        (void)snprintf(param, sizeof param, "%.5s[%u]", part.name, classify_request_count(r));
-        st = classify_request_add_file(r, part.bytes, part.size, part.type, param, err);
-    }
-    if (st == OK && classify_request_count(r) == 0)
+    while (st == OK && (st = multipart_next(&m, &part, &end, err)) == OK && !end)
+        st = r != NULL ? take_picture(r, &part, err) : take_field(object, &part, err);
+    if (st == OK && r != NULL && classify_request_count(r) == 0)
         return error_set_param(err, ERR_ARGUMENT, "image", "the body has no part \"image\"; expected one or more");
     return st;
 }
@@ -201,8 +192,9 @@ static enum status read_input(struct exchange *x, const struct fields *f, enum f
     if (f->text != NULL)
         st = classify_request_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
     else
-        st = form == FORM_JSON ? request_images_add(x, r, f->images, err)
-                               : (form == FORM_PARTS ? read_parts : read_body)(x, r, err);
+        st = form == FORM_JSON    ? request_images_add(x, r, f->images, err)
+             : form == FORM_PARTS ? read_parts(x, NULL, r, err)
+                                  : read_body(x, r, err);
     state->count = classify_request_count(r);
     return st;
 }
@@ -222,8 +214,10 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
         st = fields_read(classify_query.table, QUERY_COUNT, query, settings, &f, err);
     if (st == OK && form == FORM_JSON)
         st = request_json_parse(&object, x->body.bytes, x->body.size, err);
+    if (st == OK && form == FORM_PARTS && (object = json_object()) == NULL)
+        st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     if (st == OK && form == FORM_PARTS)
-        st = read_form(x, &object, err);
+        st = read_parts(x, object, NULL, err);
     if (st == OK && form != FORM_BODY)
         st = fields_read(table, FIELD_COUNT, object, settings, &f, err);
     if (st == OK)

@@ -4,7 +4,6 @@
 #include "config/settings.h"
 #include "server/api/route_table.h"
 
-#include <nettle/base64.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,15 +134,10 @@ static enum http_piece say_rows(const struct job *j, uint32_t sample, uint32_t f
     const struct complete_job *c = complete_job_of(j);
     const struct complete_input *in = &c->in;
     const uint32_t *size = j->model->model->config.size;
-    const size_t count = (size_t)(to - from) * in->row_count, encoded = BASE64_ENCODE_RAW_LENGTH(count);
-    char *text = malloc(encoded);
-    if (text == NULL)
-        return HTTP_BROKEN;
-    base64_encode_raw(text, count, c->pixels + (size_t)sample * in->total + (size_t)from * in->row_count);
-    json_t *event =
-        json_pack("{s:i, s:i, s:i, s:i, s:i, s:o}", "index", (int)sample, "row", (int)from, "rows", (int)(to - from),
-                  "width", (int)size[1], "height", (int)size[0], "rgb_base64", json_stringn_nocheck(text, encoded));
-    free(text);
+    const uint8_t *rows = c->pixels + (size_t)sample * in->total + (size_t)from * in->row_count;
+    json_t *event = json_pack("{s:i, s:i, s:i, s:i, s:i, s:o}", "index", (int)sample, "row", (int)from, "rows",
+                              (int)(to - from), "width", (int)size[1], "height", (int)size[0], "rgb_base64",
+                              reply_base64(rows, (size_t)(to - from) * in->row_count));
     return event_say(event, piece, bytes);
 }
 

@@ -4,7 +4,6 @@
 #include "server/api/route_table.h"
 
 #include <assert.h>
-#include <nettle/base64.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,17 +98,10 @@ static json_t *describe_floats(const float *vector, uint32_t dim)
 
 static json_t *describe_base64(const float *vector, uint32_t dim)
 {
-    const size_t size = dim * sizeof *vector, length = BASE64_ENCODE_RAW_LENGTH(size);
-    uint8_t *bytes = malloc(size), *at = bytes;
-    char *text = malloc(length);
-    json_t *value = NULL;
-    if (bytes != NULL && text != NULL) {
-        for (uint32_t i = 0; i < dim; i++)
-            le_put_float(&at, vector[i]);
-        base64_encode_raw(text, size, bytes);
-        value = json_stringn_nocheck(text, length);
-    }
-    free(text);
+    uint8_t *bytes = malloc(dim * sizeof *vector), *at = bytes;
+    for (uint32_t i = 0; i < dim && bytes != NULL; i++)
+        le_put_float(&at, vector[i]);
+    json_t *value = bytes != NULL ? reply_base64(bytes, dim * sizeof *vector) : NULL;
     free(bytes);
     return value;
 }

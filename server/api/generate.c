@@ -73,7 +73,7 @@ static int describe_text(json_t *to, const struct generation *g, const struct wh
     failed |= json_object_set_new(to, "tokens", json_integer((json_int_t)t->generated));
     failed |= json_object_set_new(to, "finish_reason", json_string(job_finish_word(t->finish)));
     if (g->bytes_base64)
-        failed |= json_object_set_new(to, "bytes_base64", generate_describe_base64((const uint8_t *)t->bytes, t->size));
+        failed |= json_object_set_new(to, "bytes_base64", reply_base64((const uint8_t *)t->bytes, t->size));
     if (t->told != NULL)
         failed |= json_object_set(to, "logprobs", t->told);
     return failed;
@@ -173,7 +173,7 @@ static enum http_piece say_text(const struct exchange *x, const struct text_piec
                               "tokens", (json_int_t)p->generated);
     int failed = 0;
     if (g->bytes_base64)
-        failed |= json_object_set_new(event, "bytes_base64", generate_describe_base64(p->bytes, p->size));
+        failed |= json_object_set_new(event, "bytes_base64", reply_base64(p->bytes, p->size));
     if (p->logprobs != NULL) {
         json_t *list = json_array();
         failed |= generate_append_logprobs(list, p, generate_job_of(x->job)->in.logprobs);

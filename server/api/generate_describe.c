@@ -2,9 +2,9 @@
 #include "server/api/generate_describe.h"
 
 #include <math.h>
-#include <nettle/base64.h>
 #include <stdlib.h>
 
+#include "server/api/reply.h"
 #include "server/models/hosted_model.h"
 #include "server/session/state_blob.h"
 
@@ -41,17 +41,6 @@ int generate_append_logprobs(json_t *list, const struct text_piece *p, size_t nu
     return failed;
 }
 
-json_t *generate_describe_base64(const uint8_t *bytes, size_t size)
-{
-    char *text = malloc(BASE64_ENCODE_RAW_LENGTH(size) + 1);
-    if (text == NULL)
-        return NULL;
-    base64_encode_raw(text, size, bytes);
-    json_t *value = json_stringn_nocheck(text, BASE64_ENCODE_RAW_LENGTH(size));
-    free(text);
-    return value;
-}
-
 json_t *generate_describe_state(const struct job *j)
 {
     uint8_t *blob;
@@ -61,7 +50,7 @@ json_t *generate_describe_state(const struct job *j)
         return json_null();
     if (state_blob_make(&blob, &size, &generated->saved, &j->model->identity, NULL) != OK)
         return NULL;
-    json_t *value = generate_describe_base64(blob, size);
+    json_t *value = reply_base64(blob, size);
     free(blob);
     return value;
 }

@@ -15,7 +15,6 @@ struct job;
 json_t *generate_describe_usage(const struct job *j);
 /* The state that its request asked for, in base64; null if there is none (struct generate_job's has_saved). */
 json_t *generate_describe_state(const struct job *j);
-json_t *generate_describe_base64(const uint8_t *bytes, size_t size);
 /* Append the log probabilities of a piece's bytes to `list`, `numbers` of each. 0, or another number for want of
  * memory. */
 int generate_append_logprobs(json_t *list, const struct text_piece *p, size_t numbers);

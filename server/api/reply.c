@@ -2,6 +2,7 @@
 #include "server/api/reply.h"
 
 #include <math.h>
+#include <nettle/base64.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +85,17 @@ void reply_send_job_error(struct exchange *x, const struct job *j)
     else
         (void)error_set(&err, r->status, "%s", r->message);
     reply_send_error(x, &err);
+}
+
+json_t *reply_base64(const uint8_t *bytes, size_t size)
+{
+    char *text = malloc(BASE64_ENCODE_RAW_LENGTH(size) + 1);
+    if (text == NULL)
+        return NULL;
+    base64_encode_raw(text, size, bytes);
+    json_t *value = json_stringn_nocheck(text, BASE64_ENCODE_RAW_LENGTH(size));
+    free(text);
+    return value;
 }
 
 double reply_milliseconds(uint64_t from_ns, uint64_t to_ns)

@@ -23,6 +23,8 @@ void reply_send_job_error(struct exchange *x, const struct job *j);
 
 /* {"error": {"message", "type", "param", "code"}}, empty ones null. Returns NULL for want of memory. */
 json_t *reply_describe_error(const struct error *err);
+/* Bytes in base64. NULL for want of memory. */
+json_t *reply_base64(const uint8_t *bytes, size_t size);
 /* A duration for answers, in milliseconds, rounded to whole microseconds. */
 double reply_milliseconds(uint64_t from_ns, uint64_t to_ns);
 

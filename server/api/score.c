@@ -38,11 +38,6 @@ static const struct field table[] = {
 enum { FIELD_COUNT = sizeof table / sizeof table[0], QUERY_FIELD_COUNT = 2 };
 const struct field_list score_fields = {table, FIELD_COUNT}, score_query = {table, QUERY_FIELD_COUNT};
 
-/* The exchange's state. */
-struct scoring {
-    uint32_t timeout_ms;
-};
-
 /* The work of a job that scores a picture. */
 struct seeing {
     struct job_work work; /* first */
@@ -131,11 +126,10 @@ static enum status read_text(const struct fields *f, struct score_input *in, str
 /* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture, which *seeing is
  * for. */
 static enum status read_request(struct exchange *x, json_t *query, json_t *object, struct hosted_model **ret,
-                                struct score_input *in, struct seeing **seeing, struct error *err)
+                                struct score_input *in, struct seeing **seeing, uint32_t *timeout_ms, struct error *err)
 {
     const bool picture = object == NULL;
     const struct service *s = service_of(x);
-    struct scoring *state = x->api->state;
     struct fields f = {.timeout_ms = s->settings->timeout_ms};
     struct hosted_model *e;
     struct request_picture_file file = {.size = 0};
@@ -149,7 +143,7 @@ static enum status read_request(struct exchange *x, json_t *query, json_t *objec
                                    picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e, err);
     if (st != OK)
         return st;
-    state->timeout_ms = (uint32_t)f.timeout_ms;
+    *timeout_ms = (uint32_t)f.timeout_ms;
     in->first = engine_info(e->engine)->starts ? 0 : 1;
     *ret = e;
     if (!picture)
@@ -164,7 +158,7 @@ static enum status read_request(struct exchange *x, json_t *query, json_t *objec
     return request_picture_take_trained(&look->source, x, &file, c, &look->work, err);
 }
 
-static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+static enum status prepare(struct exchange *x, struct job **ret, uint32_t *timeout_ms, struct error *err)
 {
     struct score_input in = {0};
     struct hosted_model *e = NULL;
@@ -174,7 +168,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     if (st == OK && is_json(x))
         st = request_json_parse(&object, x->body.bytes, x->body.size, err);
     if (st == OK)
-        st = read_request(x, query, object, &e, &in, &seeing, err);
+        st = read_request(x, query, object, &e, &in, &seeing, timeout_ms, err);
     json_decref(object);
     json_decref(query);
     if (st == OK && score_job_create(ret, e, &in) == OK) {
@@ -192,17 +186,9 @@ void api_score(struct exchange *x)
 {
     struct error err;
     struct job *j = NULL;
+    uint32_t timeout_ms = 0;
     if (request_job_refuse_if_full(x))
         return;
-    struct scoring *state = calloc(1, sizeof *state);
-    x->api->state = state;
-    x->api->state_free = free;
-    if (state == NULL)
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-    if (state == NULL || prepare(x, &j, &err) != OK) {
-        reply_send_error(x, &err);
-    } else {
-        http_drop_body(x);
-        request_job_submit(x, j, state->timeout_ms, answer);
-    }
+    const enum status st = prepare(x, &j, &timeout_ms, &err);
+    request_job_submit_or_refuse(x, st, &err, j, timeout_ms, answer);
 }

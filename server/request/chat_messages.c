@@ -1,4 +1,4 @@
-/* chat_messages.c - see chat_messages.h. The messages are read twice: to check and measure them, then to copy them. */
+/* chat_messages.c - see chat_messages.h. */
 #include "server/request/chat_messages.h"
 
 #include <stdio.h>
@@ -11,8 +11,7 @@
 /* A message that is being read. */
 struct reading {
     struct chat_messages *to;
-    uint8_t *text; /* where contents go; NULL: they are only measured */
-    size_t size;   /* of all contents so far */
+    size_t size; /* of all contents so far */
     size_t index;
 };
 
@@ -48,8 +47,7 @@ static enum status add_text(struct reading *r, const json_t *text, struct error 
         return error_set_param(err, ERR_ARGUMENT, "messages",
                                "the contents of \"messages\" have more than %d bytes; expected at most that",
                                GENERATE_PROMPT_MAX);
-    if (r->text != NULL && size > 0)
-        memcpy(r->text + r->size, json_string_value(text), size);
+    memcpy(r->to->text + r->size, json_string_value(text), size);
     r->size += size;
     return OK;
 }
@@ -139,38 +137,27 @@ static enum status read_message(struct reading *r, json_t *message, struct error
         st = check_rest(r, message, err);
     if (st == OK)
         st = add_content(r, json_object_get(message, "content"), err);
-    to->content = r->text != NULL ? r->text + begin : NULL;
+    to->content = r->to->text + begin;
     to->size = r->size - begin;
-    return st;
-}
-
-/* *size: of all contents. */
-static enum status read_all(struct chat_messages *m, const json_t *list, uint8_t *text, size_t *size, struct error *err)
-{
-    struct reading r = {.to = m, .text = text};
-    enum status st = OK;
-    for (; r.index < m->count && st == OK; r.index++)
-        st = read_message(&r, json_array_get(list, r.index), err);
-    *size = r.size;
     return st;
 }
 
 enum status chat_messages_read(struct chat_messages *ret, const json_t *list, struct error *err)
 {
-    struct chat_messages m = {.count = json_array_size(list)};
-    size_t size = 0;
-    m.list = calloc(m.count, sizeof *m.list);
-    enum status st = m.list != NULL ? read_all(&m, list, NULL, &size, err) : ERR_NOMEM;
-    if (st == OK) {
-        m.text = malloc(size > 0 ? size : 1);
-        st = m.text != NULL ? read_all(&m, list, m.text, &size, err) : ERR_NOMEM;
-    }
-    if (st == OK) {
+    struct chat_messages m = {.list = calloc(json_array_size(list), sizeof *m.list),
+                              .count = json_array_size(list),
+                              .text = malloc(GENERATE_PROMPT_MAX)};
+    struct reading r = {.to = &m};
+    enum status st = OK;
+    if (m.list == NULL || m.text == NULL)
+        st = error_set(err, ERR_NOMEM, "out of memory for the messages; try again later");
+    for (; r.index < m.count && st == OK; r.index++)
+        st = read_message(&r, json_array_get(list, r.index), err);
+    if (st == OK)
         *ret = m;
-        return OK;
-    }
-    chat_messages_clear(&m);
-    return st == ERR_NOMEM ? error_set(err, st, "out of memory for the messages; try again later") : st;
+    else
+        chat_messages_clear(&m);
+    return st;
 }
 
 void chat_messages_clear(struct chat_messages *m)

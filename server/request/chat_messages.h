@@ -13,7 +13,7 @@
 struct chat_messages {
     struct chat_message *list; /* [count]; their contents lie in `text` */
     size_t count;
-    uint8_t *text; /* all contents, one after another */
+    uint8_t *text; /* [GENERATE_PROMPT_MAX], of which a part is used: all contents, one after another */
 };
 
 /* FIELD_OTHER: a list of 1 to CHAT_MESSAGES_MAX, into a const json_t *. What is in it, chat_messages_read reads. */
