@@ -138,7 +138,7 @@ static enum http_piece say_rows(const struct job *j, uint32_t sample, uint32_t f
     json_t *event = json_pack("{s:i, s:i, s:i, s:i, s:i, s:o}", "index", (int)sample, "row", (int)from, "rows",
                               (int)(to - from), "width", (int)size[1], "height", (int)size[0], "rgb_base64",
                               reply_base64(rows, (size_t)(to - from) * in->row_count));
-    return event_say(event, piece, bytes);
+    return event_say(NULL, event, piece, bytes);
 }
 
 static enum http_piece say_finish(struct exchange *x, char **piece, size_t *bytes)
@@ -152,7 +152,8 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     request_job_note_times(x);
     if (r->status != OK)
         return event_say_error(x, piece, bytes);
-    return event_say(json_pack("{s:s, s:{s:I, s:I, s:I}, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish),
+    return event_say(NULL,
+                     json_pack("{s:s, s:{s:I, s:I, s:I}, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish),
                                "usage", "prompt_tokens", given, "completion_tokens", generated, "total_tokens",
                                given + generated, "timings", request_job_timings(x), "seed",
                                (json_int_t)in->sampler.seed, "model", j->model->model->name),

@@ -166,18 +166,14 @@ static void answer(struct exchange *x, bool restores)
     if (c == NULL)
         return;
     const enum status st = prepare(x, c, restores, &j, &err);
-    if (j != NULL) {
-        http_drop_body(x);
-        request_job_submit(x, j, c->timeout_ms, restores ? answer_restored : answer_compressed);
-        return;
-    }
-    if (st != OK)
-        reply_send_error(x, &err);
-    else if (restores)
+    if (st == OK && j == NULL && restores)
         say_restored(x, &c->archive, &c->blocks.text);
-    else
+    else if (st == OK && j == NULL)
         say_compressed(x, &c->blocks);
-    archive_blocks_clear(&c->blocks);
+    if (j == NULL)
+        archive_blocks_clear(&c->blocks);
+    if (st != OK || j != NULL)
+        request_job_submit_or_refuse(x, st, &err, j, c->timeout_ms, restores ? answer_restored : answer_compressed);
 }
 
 void api_compress_type(struct exchange *x)

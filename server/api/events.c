@@ -11,13 +11,15 @@
 #include "server/api/request_job.h"
 #include "server/job/job.h"
 
-/* The id stands between the two, which are empty where there is none. */
-static enum http_piece say(const char *before, const char *id, const char *after, json_t *event, char **piece,
-                           size_t *bytes)
+enum http_piece event_say(const char *id, json_t *event, char **piece, size_t *bytes)
 {
     char *text = event != NULL ? json_print(event, REPLY_JSON_FLAGS) : NULL;
     json_decref(event);
-    const int n = text != NULL ? asprintf(piece, "%s%s%sdata: %s\n\n", before, id, after, text) : -1;
+    int n = -1;
+    if (text != NULL && id != NULL)
+        n = asprintf(piece, "id: %s\ndata: %s\n\n", id, text);
+    else if (text != NULL)
+        n = asprintf(piece, "data: %s\n\n", text);
     free(text);
     if (n < 0) {
         *piece = NULL; /* asprintf leaves it undefined */
@@ -25,16 +27,6 @@ static enum http_piece say(const char *before, const char *id, const char *after
     }
     *bytes = (size_t)n;
     return HTTP_PIECE;
-}
-
-enum http_piece event_say(json_t *event, char **piece, size_t *bytes)
-{
-    return say("", "", "", event, piece, bytes);
-}
-
-enum http_piece event_say_at(const char *id, json_t *event, char **piece, size_t *bytes)
-{
-    return say("id: ", id, "\n", event, piece, bytes);
 }
 
 json_t *event_describe_error(struct exchange *x)
@@ -48,7 +40,7 @@ json_t *event_describe_error(struct exchange *x)
 
 enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes)
 {
-    return event_say(event_describe_error(x), piece, bytes);
+    return event_say(NULL, event_describe_error(x), piece, bytes);
 }
 
 enum http_piece event_say_ping(char **piece, size_t *bytes)

@@ -9,10 +9,9 @@
 
 #define EVENT_STREAM "text/event-stream"
 
-/* "data: JSON\n\n"; takes `event`, which may be NULL for want of memory: HTTP_BROKEN. */
-enum http_piece event_say(json_t *event, char **piece, size_t *bytes);
-/* The same after "id: ID\n", where the id has no line end. */
-enum http_piece event_say_at(const char *id, json_t *event, char **piece, size_t *bytes);
+/* "data: JSON\n\n", after "id: ID\n" unless `id` is NULL, which has no line end; takes `event`, which may be NULL for
+ * want of memory: HTTP_BROKEN. */
+enum http_piece event_say(const char *id, json_t *event, char **piece, size_t *bytes);
 /* The error that the exchange's job ended with; describe it for one of these, or say it. */
 json_t *event_describe_error(struct exchange *x);
 enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes);

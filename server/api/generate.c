@@ -126,7 +126,7 @@ static enum http_piece say(const struct generation *g, json_t *event, char **pie
 {
     char id[STREAM_PLACE_MAX + 1];
     stream_place_print(&g->place, id);
-    return event_say_at(id, event, piece, bytes);
+    return event_say(id, event, piece, bytes);
 }
 
 /* Does the text of the id that the client sent have more bytes than this one? */

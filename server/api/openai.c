@@ -175,7 +175,8 @@ static void answer_whole(struct exchange *x)
 static enum http_piece say_chunk(const struct exchange *x, json_t *choice, char **piece, size_t *bytes)
 {
     const struct completion *c = x->api->state;
-    return event_say(describe_completion(x, c->is_chat ? "chat.completion.chunk" : "text_completion",
+    return event_say(NULL,
+                     describe_completion(x, c->is_chat ? "chat.completion.chunk" : "text_completion",
                                          json_pack("[o]", choice), c->include_usage, json_null()),
                      piece, bytes);
 }
@@ -222,7 +223,8 @@ static enum http_piece say_end(struct exchange *x, char **piece, size_t *bytes)
     }
     if (c->next == USAGE) {
         c->next = DONE;
-        return event_say(describe_completion(x, c->is_chat ? "chat.completion.chunk" : "text_completion", json_array(),
+        return event_say(NULL,
+                         describe_completion(x, c->is_chat ? "chat.completion.chunk" : "text_completion", json_array(),
                                              true, describe_usage(x->job)),
                          piece, bytes);
     }
