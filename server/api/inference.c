@@ -100,17 +100,13 @@ static json_t *describe_tensors(const struct inference_tensor_info *tensors, siz
 
 const char *const *inference_output_names(enum model_task task)
 {
-    static const char *const classifier[INFERENCE_OUTPUTS] = {INFERENCE_LOGITS, INFERENCE_PROBABILITIES},
-                             *const generator[INFERENCE_OUTPUTS] = {INFERENCE_TEXT, INFERENCE_FINISH_REASON};
-    switch (task) {
-    case TASK_IMAGE_CLASSIFICATION:
-    case TASK_TEXT_CLASSIFICATION:
-        return classifier;
-    case TASK_TEXT_GENERATION:
-        return generator;
-    default:
-        return NULL;
-    }
+    static const char *const names[][INFERENCE_OUTPUTS] = {
+        [TASK_IMAGE_CLASSIFICATION] = {INFERENCE_LOGITS, INFERENCE_PROBABILITIES},
+        [TASK_TEXT_CLASSIFICATION] = {INFERENCE_LOGITS, INFERENCE_PROBABILITIES},
+        [TASK_TEXT_GENERATION] = {INFERENCE_TEXT, INFERENCE_FINISH_REASON},
+        [TASK_IMAGE_GENERATION] = {NULL},
+    };
+    return names[task][0] != NULL ? names[task] : NULL;
 }
 
 void api_inference_model(struct exchange *x)

@@ -8,7 +8,7 @@
 struct query {
     const struct field *table;
     size_t count;
-    json_t *object;
+    json_t *object; /* NULL: none is made */
     enum status status;
     struct error *err;
 };
@@ -34,31 +34,22 @@ enum status request_query_add(json_t *object, const struct field *f, const char 
     return OK;
 }
 
-static bool add_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
+/* Without an object the name alone is looked at. */
+static bool take_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
 {
     struct query *q = arg;
     const struct field *f = fields_find(q->table, q->count, name);
-    q->status = f != NULL ? request_query_add(q->object, f, value, value_bytes, q->err)
-                          : fields_refuse(q->table, q->count, "parameter", name, q->err);
-    return q->status == OK;
-}
-
-static bool check_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
-{
-    struct query *q = arg;
-    (void)value;
-    (void)value_bytes;
-    if (fields_find(q->table, q->count, name) == NULL)
+    if (f == NULL)
         q->status = fields_refuse(q->table, q->count, "parameter", name, q->err);
+    else if (q->object != NULL)
+        q->status = request_query_add(q->object, f, value, value_bytes, q->err);
     return q->status == OK;
 }
 
 enum status request_query_check(const struct field_list *known, struct exchange *x, struct error *err)
 {
-    static const struct field_list none = {NULL, 0};
-    const struct field_list *list = known != NULL ? known : &none;
-    struct query q = {.table = list->table, .count = list->count, .err = err};
-    http_query(x, check_parameter, &q);
+    struct query q = {.table = known->table, .count = known->count, .err = err};
+    http_query(x, take_parameter, &q);
     return q.status;
 }
 
@@ -68,7 +59,7 @@ enum status request_query_parse(json_t **ret, const struct field *table, size_t 
     struct query q = {.table = table, .count = count, .object = json_object(), .err = err};
     if (q.object == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    http_query(x, add_parameter, &q);
+    http_query(x, take_parameter, &q);
     if (q.status != OK) {
         json_decref(q.object);
         return q.status;

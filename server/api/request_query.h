@@ -5,7 +5,7 @@
 #include "server/http/http.h"
 #include "server/request/fields.h"
 
-/* Check that the query names only parameters in `known` (NULL: none at all). For routes.c, which asks before there is a
+/* Check that the query names only parameters in `known`. For routes.c, which asks before there is a
  * body. Errors: ERR_ARGUMENT, naming one that is not known. */
 enum status request_query_check(const struct field_list *known, struct exchange *x, struct error *err);
 

@@ -574,6 +574,80 @@ static void without_numbers_none_are_told(void **state)
     text_reader_free(NULL);
 }
 
+/* ---- whole texts ------------------------------------------------------------------------------------------------- */
+
+/* Lists the sizes of all pieces. */
+static bool list_sizes(void *arg, struct whole_text *t, const struct text_piece *p)
+{
+    t->told = t->told != NULL ? t->told : json_array();
+    (*(int *)arg)++;
+    return json_array_append_new(t->told, json_integer((json_int_t)p->size)) == 0;
+}
+
+static void expect_whole(const struct whole_text *t, const char *text, const char *bytes, size_t generated)
+{
+    assert_int_equal(t->text_bytes, strlen(text));
+    assert_memory_equal(t->text, text, t->text_bytes);
+    assert_int_equal(t->size, strlen(bytes));
+    assert_memory_equal(t->bytes, bytes, t->size);
+    assert_int_equal(t->generated, generated);
+}
+
+static void whole_texts_have_all_pieces(void **state)
+{
+    struct scene *s = *state;
+    int pieces = 0;
+    begin(s, "A|", 1, true);
+    emit(s, 0, "b\xc3");
+    generate_end_sample(generate_job_of(s->job), 0, FINISH_STOP);
+    finish(s);
+    const struct whole_text *all = text_reader_read_all(s->reader, true, list_sizes, &pieces);
+    assert_non_null(all);
+    expect_whole(&all[0], "Ab" REPLACED, "Ab\xc3", 2);
+    assert_int_equal(all[0].finish, FINISH_STOP);
+    assert_int_equal(json_integer_value(json_array_get(all[0].told, 0)), 0); /* before the first piece */
+    assert_true(json_array_size(all[0].told) > 1);
+    expect_whole(&all[1], "", "", 0);
+    assert_int_equal(all[1].finish, FINISH_LENGTH);
+    assert_int_equal(json_array_size(all[1].told), 1);
+    assert_int_equal(json_array_size(all[0].told) + 1, pieces);
+}
+
+static void whole_texts_add_up_what_was_generated(void **state)
+{
+    struct scene *s = *state;
+    struct generate_input in = {
+        .n = 1, .max_tokens = RING_BYTES, .stream = true, .logprobs = NUMBERS, .prompt_logprobs = true};
+    set_prompts(&in, "a");
+    submit(s, &in, true);
+    start_job(s);
+    generate_job_of(s->job)->prompt_logprobs[0] = -100.0f;
+    emit_with_numbers(s, "bcd", 1);
+    finish(s);
+    const struct whole_text *all = text_reader_read_all(s->reader, false, NULL, NULL);
+    assert_non_null(all);
+    assert_int_equal(all->text_bytes, 4);
+    assert_null(all->bytes);
+    assert_null(all->told);
+    assert_true(all->logprob == -6.0);
+}
+
+static bool lack_memory(void *arg, struct whole_text *t, const struct text_piece *p)
+{
+    (void)arg;
+    (void)t;
+    return p->size == 0;
+}
+
+static void whole_texts_lack_no_piece(void **state)
+{
+    struct scene *s = *state;
+    begin(s, "", 1, false);
+    emit(s, 0, "a");
+    finish(s);
+    assert_null(text_reader_read_all(s->reader, true, lack_memory, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -605,6 +679,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(numbers_wait_with_their_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(numbers_of_the_prompt_come_with_its_echo, set_up, tear_down),
         cmocka_unit_test_setup_teardown(without_numbers_none_are_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(whole_texts_have_all_pieces, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(whole_texts_add_up_what_was_generated, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(whole_texts_lack_no_piece, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("text_reader", tests, NULL, NULL);
 }
