@@ -25,7 +25,7 @@
 #include "engine/engine.h"
 #include "server/access/auth.h"
 #include "server/access/hosts.h"
-#include "server/api/openapi_text.h"
+#include "server/api/openapi.h"
 #include "server/api/routes.h"
 #include "server/api/service.h"
 #include "server/api/version.h"

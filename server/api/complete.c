@@ -151,7 +151,7 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     state->said_finish = true;
     request_job_note_times(x);
     if (r->status != OK)
-        return event_say_error(x, piece, bytes);
+        return event_say(NULL, event_describe_error(x), piece, bytes);
     return event_say(NULL,
                      json_pack("{s:s, s:{s:I, s:I, s:I}, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish),
                                "usage", "prompt_tokens", given, "completion_tokens", generated, "total_tokens",

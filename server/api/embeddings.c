@@ -13,7 +13,6 @@
 #include "engine/engine.h"
 #include "server/api/api_request.h"
 #include "server/api/reply.h"
-#include "server/api/request_images.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
 #include "server/api/request_picture.h"

@@ -38,11 +38,6 @@ json_t *event_describe_error(struct exchange *x)
     return reply_describe_error(&err);
 }
 
-enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes)
-{
-    return event_say(NULL, event_describe_error(x), piece, bytes);
-}
-
 enum http_piece event_say_ping(char **piece, size_t *bytes)
 {
     static const char ping[] = ": ping\n\n";

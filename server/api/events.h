@@ -12,9 +12,8 @@
 /* "data: JSON\n\n", after "id: ID\n" unless `id` is NULL, which has no line end; takes `event`, which may be NULL for
  * want of memory: HTTP_BROKEN. */
 enum http_piece event_say(const char *id, json_t *event, char **piece, size_t *bytes);
-/* The error that the exchange's job ended with; describe it for one of these, or say it. */
+/* The error that the exchange's job ended with, for one of these. */
 json_t *event_describe_error(struct exchange *x);
-enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes);
 /* A comment, so that nobody takes the silence for the end. */
 enum http_piece event_say_ping(char **piece, size_t *bytes);
 

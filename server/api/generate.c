@@ -4,6 +4,7 @@
 #include "config/settings.h"
 #include "server/api/route_table.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,6 @@
 #include "config/json_memory.h"
 #include "server/api/api_request.h"
 #include "server/api/events.h"
-#include "server/api/generate_describe.h"
 #include "server/api/generate_session.h"
 #include "server/api/reply.h"
 #include "server/api/request_client.h"
@@ -27,6 +27,7 @@
 #include "server/models/registry.h"
 #include "server/request/generate_request.h"
 #include "server/session/sessions.h"
+#include "server/session/state_blob.h"
 
 /* The exchange's state. */
 struct generation {
@@ -55,6 +56,56 @@ static bool is_several(const struct job *j)
     return generate_job_of(j)->in.n > 1;
 }
 
+/* How many bytes there were. NULL for want of memory, as of all that follow. */
+static json_t *describe_usage(const struct job *j)
+{
+    const struct job_result *r = job_result(j);
+    const json_int_t prompt = (json_int_t)job_given(j), generated = r->generated;
+    return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", generated, "total_tokens",
+                     prompt + generated, "prompt_tokens_dropped", (json_int_t)generate_job_of(j)->prompt_dropped);
+}
+
+/* {"byte", "logprob"}, the latter null if it is not known; NULL for want of memory. */
+static json_t *describe_byte(uint8_t byte, float logprob)
+{
+    return json_pack("{s:i, s:o}", "byte", (int)byte, "logprob",
+                     isnan(logprob) ? json_null() : json_real((double)logprob));
+}
+
+/* 0, or another number for want of memory. */
+static int append_logprobs(json_t *list, const struct text_piece *p, size_t numbers)
+{
+    int failed = 0;
+    for (size_t i = 0; i < p->size; i++) {
+        const float *logprobs = p->logprobs + i * numbers;
+        json_t *byte = describe_byte(p->bytes[i], logprobs[0]);
+        if (numbers > 1) {
+            json_t *top = json_array();
+            for (size_t k = 1; k < numbers && !isnan(logprobs[0]); k++)
+                failed |=
+                    json_array_append_new(top, describe_byte(p->likeliest[i * (numbers - 1) + k - 1], logprobs[k]));
+            failed |= json_object_set_new(byte, "top", top);
+        }
+        failed |= json_array_append_new(list, byte);
+    }
+    return failed;
+}
+
+/* The state that the request asked for, in base64; null if there is none. */
+static json_t *describe_state(const struct job *j)
+{
+    uint8_t *blob;
+    size_t size;
+    const struct generate_job *generated = generate_job_of(j);
+    if (!generated->has_saved)
+        return json_null();
+    if (state_blob_make(&blob, &size, &generated->saved, &j->model->identity, NULL) != OK)
+        return NULL;
+    json_t *value = reply_base64(blob, size);
+    free(blob);
+    return value;
+}
+
 /* ---- whole answers --------------------------------------------------------------------------------------------- */
 
 static bool tell(void *job, struct whole_text *t, const struct text_piece *p)
@@ -62,7 +113,7 @@ static bool tell(void *job, struct whole_text *t, const struct text_piece *p)
     const uint32_t numbers = ((const struct generate_job *)job)->in.logprobs;
     if (numbers > 0 && t->told == NULL)
         t->told = json_array();
-    return numbers == 0 || generate_append_logprobs(t->told, p, numbers) == 0;
+    return numbers == 0 || append_logprobs(t->told, p, numbers) == 0;
 }
 
 /* Describe one text in `to`. */
@@ -98,10 +149,10 @@ static json_t *describe_texts(const struct exchange *x, const struct whole_text 
         }
     }
     failed |= json_object_set_new(whole, "seed", json_integer((json_int_t)generated->in.sampler.seed));
-    failed |= json_object_set_new(whole, "usage", generate_describe_usage(j));
+    failed |= json_object_set_new(whole, "usage", describe_usage(j));
     failed |= json_object_set_new(whole, "timings", request_job_timings(x));
     if (g->return_state)
-        failed |= json_object_set_new(whole, "state", generate_describe_state(j));
+        failed |= json_object_set_new(whole, "state", describe_state(j));
     return json_unless(failed != 0, whole);
 }
 
@@ -158,9 +209,9 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     if (r->status != OK || is_beyond_end(g, j))
         return say_failure(x, piece, bytes);
     json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
-                              generate_describe_usage(j), "timings", request_job_timings(x), "seed",
+                              describe_usage(j), "timings", request_job_timings(x), "seed",
                               (json_int_t)generate_job_of(j)->in.sampler.seed, "model", j->model->model->name);
-    const bool failed = g->return_state && json_object_set_new(event, "state", generate_describe_state(j)) != 0;
+    const bool failed = g->return_state && json_object_set_new(event, "state", describe_state(j)) != 0;
     const enum http_piece said = say(g, json_unless(failed, event), piece, bytes);
     generate_session_end(x, said == HTTP_PIECE && r->finish <= FINISH_TIMEOUT);
     return said;
@@ -176,7 +227,7 @@ static enum http_piece say_text(const struct exchange *x, const struct text_piec
         failed |= json_object_set_new(event, "bytes_base64", reply_base64(p->bytes, p->size));
     if (p->logprobs != NULL) {
         json_t *list = json_array();
-        failed |= generate_append_logprobs(list, p, generate_job_of(x->job)->in.logprobs);
+        failed |= append_logprobs(list, p, generate_job_of(x->job)->in.logprobs);
         failed |= json_object_set_new(event, "logprobs", list);
     }
     g->place.bytes = (uint32_t)(p->offset + p->size);

@@ -11,7 +11,7 @@
 #include "config/settings.h"
 #include "server/api/api_request.h"
 #include "server/api/inference.h"
-#include "server/api/openapi_text.h"
+#include "server/api/openapi.h"
 #include "server/api/reply.h"
 #include "server/api/request_model.h"
 #include "server/api/service.h"

@@ -218,7 +218,7 @@ static enum http_piece say_end(struct exchange *x, char **piece, size_t *bytes)
         c->next = c->include_usage ? USAGE : DONE;
         if (job_result(x->job)->status != OK) {
             c->next = END;
-            return event_say_error(x, piece, bytes);
+            return event_say(NULL, event_describe_error(x), piece, bytes);
         }
     }
     if (c->next == USAGE) {

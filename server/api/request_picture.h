@@ -4,6 +4,8 @@
 #define SERVER_API_REQUEST_PICTURE_H
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 #include "engine/image.h"
 #include "server/api/request_type.h"
@@ -61,5 +63,15 @@ enum status request_picture_take_trained(struct request_picture *ret, struct exc
                                          const struct request_picture_file *f, const struct model_config *c,
                                          struct job_work *k, struct error *err);
 enum status request_picture_trained(uint8_t **ret, struct request_picture *p, struct job *j, struct error *err);
+
+/* Pictures in JSON: strings in base64, or data URIs. */
+
+/* As the `read` and `what` of the field "images" (fields.h): `to` is a const json_t *, borrowed from the JSON. */
+bool request_images_read(const json_t *value, void *to);
+#define REQUEST_IMAGES_EXPECTED \
+    "a list of 1 to " FIELD_DIGITS(CLASSIFY_INPUTS_MAX) " strings: each a picture in base64, or as a data URI"
+/* Add the pictures of a value that request_images_read has accepted. Their bytes replace those of the request's body,
+ * which must be kept as long as they are needed. Errors: ERR_ARGUMENT; as classify_request_add_file. */
+enum status request_images_add(struct exchange *x, struct classify_request *r, const json_t *images, struct error *err);
 
 #endif
