@@ -163,10 +163,12 @@ static void answer_whole(struct exchange *x)
         generate_session_end(x, false);
     if (!request_job_ended_well(x))
         return;
-    const struct generation *g = x->api->state;
+    struct generation *g = x->api->state;
     const struct whole_text *texts = text_reader_read_all(g->reader, g->bytes_base64, tell, generate_job_of(j));
     json_t *answer = texts != NULL ? describe_texts(x, texts) : NULL;
     generate_session_end(x, answer != NULL);
+    text_reader_free(g->reader); /* with the texts, of which the answer has copies: its client may read slowly */
+    g->reader = NULL;
     reply_send_json(x, 200, answer);
 }
 

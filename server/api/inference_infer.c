@@ -137,7 +137,7 @@ static void answer_classes(struct exchange *x)
 static void answer_texts(struct exchange *x)
 {
     const struct job *j = x->job;
-    const struct inference *s = x->api->state;
+    struct inference *s = x->api->state;
     struct inference_text out[GENERATE_SAMPLES_MAX], finishes[GENERATE_SAMPLES_MAX];
     const size_t count = generate_job_of(j)->sample_count;
     struct inference_wish how;
@@ -156,6 +156,8 @@ static void answer_texts(struct exchange *x)
         inference_reply_add_texts(&reply, how.name, how.binary, out, count, 0);
     if (wants(&s->request, INFERENCE_FINISH_REASON, &how))
         inference_reply_add_texts(&reply, how.name, how.binary, finishes, count, 0);
+    text_reader_free(s->reader); /* with the texts, of which the answer has copies */
+    s->reader = NULL;
     send(x, &reply);
 }
 

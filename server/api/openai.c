@@ -164,6 +164,8 @@ static void answer_whole(struct exchange *x)
     json_t *list = json_array();
     for (uint32_t i = 0; i < c->count && fine; i += samples)
         fine = list_choices(list, c, texts + i, samples);
+    text_reader_free(c->reader); /* with the texts, of which the list has copies: its client may read slowly */
+    c->reader = NULL;
     reply_send_json(x, 200,
                     json_unless(!fine, describe_completion(x, c->is_chat ? "chat.completion" : "text_completion", list,
                                                            true, describe_usage(x->job))));

@@ -20,7 +20,6 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
-#include <nettle/base64.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,8 +288,9 @@ static int print_json(const struct load_options *o, const struct load_result *r)
 
 struct search {
     const struct load_bodies *bodies;
-    double low, high; /* low holds, or is 0; high does not, or is what clients that wait were answered */
-    double p99_ms;    /* of low */
+    double low, high; /* low holds, or is 0; high does not, if it is `exceeded`, else it is to be tried */
+    bool exceeded;
+    double p99_ms; /* of low */
     bool interrupted;
     json_t *runs; /* NULL: for people */
 };
@@ -317,8 +317,8 @@ static int tell_run(const struct search *s, double rate, const struct load_resul
     return json_array_append_new(s->runs, run) == 0 ? CLI_OK : cli_fail("out of memory");
 }
 
-/* No rate holds that is above what clients get who each wait for their answer, so the search begins there. */
-static int find_ceiling(struct search *s, const struct load_options *o, struct load_result *r)
+/* The search begins with what clients get who each wait for their answer. */
+static int find_beginning(struct search *s, const struct load_options *o, struct load_result *r)
 {
     struct load_options waiting = *o;
     waiting.rate = 0.0;
@@ -326,19 +326,20 @@ static int find_ceiling(struct search *s, const struct load_options *o, struct l
     memset(r, 0, sizeof *r);
     const int code = load_run(&waiting, s->bodies, r);
     s->interrupted = r->interrupted;
-    s->high = per_second(r, r->answered);
+    s->high = fmin(per_second(r, r->answered), LOAD_RATE_MAX);
     if (code == CLI_OK && !s->interrupted && s->high <= 0.0)
         return cli_fail("no request was answered as it should be%s%s", r->failure_count > 0 ? ": " : "",
                         r->failure_count > 0 ? r->failures[0].detail : "");
     return code;
 }
 
-static int bisect(struct search *s, const struct load_options *o, double goal_ms, struct load_result *r)
+/* Twice the rate as long as it holds, then bisection. */
+static int search(struct search *s, const struct load_options *o, double goal_ms, struct load_result *r)
 {
-    int code = find_ceiling(s, o, r);
+    int code = find_beginning(s, o, r);
     while (code == CLI_OK && !s->interrupted && s->high - s->low > FIND_NEAR * s->high && s->high > LOAD_RATE_MIN) {
         struct load_options run = *o;
-        run.rate = 0.5 * (s->low + s->high);
+        run.rate = s->exceeded ? 0.5 * (s->low + s->high) : s->high;
         memset(r, 0, sizeof *r);
         code = load_run(&run, s->bodies, r);
         s->interrupted = r->interrupted;
@@ -346,6 +347,9 @@ static int bisect(struct search *s, const struct load_options *o, double goal_ms
             break;
         const bool held = holds(r, goal_ms);
         *(held ? &s->low : &s->high) = run.rate;
+        s->exceeded |= !held;
+        if (!s->exceeded)
+            s->high = fmin(2.0 * s->low, LOAD_RATE_MAX);
         s->p99_ms = held ? quantile_ms(r, LOAD_E2E, 0.99) : s->p99_ms;
         code = tell_run(s, run.rate, r, held);
         if (s->low <= 0.0 && s->high * (double)o->duration_s < 1.0)
@@ -361,17 +365,21 @@ static int find_rate(const struct load_options *o, const struct load_bodies *bod
     if (!w->json)
         (void)printf("%s: whole answers, 99 of 100 within %g ms; runs of %g s\n%10s %12s %9s %9s\n",
                      remote_name(&o->to), w->p99_ms, o->duration_s, "requests/s", "answered/s", "p50, ms", "p99, ms");
-    int code = bisect(&s, o, w->p99_ms, r);
-    if (code == CLI_OK && w->json)
-        code = cli_print_json(json_pack("{s:s, s:f, s:f, s:I, s:o, s:b, s:O}", "url", remote_name(&o->to), "p99_ms",
-                                        w->p99_ms, "seconds", o->duration_s, "seed", (json_int_t)o->seed, "rate",
-                                        s.low > 0.0 ? json_real(s.low) : json_null(), "interrupted",
-                                        s.interrupted ? 1 : 0, "runs", s.runs));
-    else if (code == CLI_OK && s.low > 0.0)
+    int code = search(&s, o, w->p99_ms, r);
+    if (w->json && json_array_size(s.runs) + (code == CLI_OK ? 1 : 0) > 0) { /* what was found before it failed, too */
+        const int printed = cli_print_json(
+            json_pack("{s:s, s:f, s:f, s:I, s:o, s:b, s:O}", "url", remote_name(&o->to), "p99_ms", w->p99_ms, "seconds",
+                      o->duration_s, "seed", (json_int_t)o->seed, "rate", s.low > 0.0 ? json_real(s.low) : json_null(),
+                      "interrupted", s.interrupted ? 1 : 0, "runs", s.runs));
+        code = code != CLI_OK ? code : printed;
+    } else if (s.low > 0.0) {
         (void)printf("%.1f requests/s hold: 99 of 100 within %.3f ms%s\n", s.low, s.p99_ms,
                      s.interrupted ? "; interrupted" : "");
+    }
     json_decref(s.runs);
-    return code != CLI_OK || s.low > 0.0 ? code : cli_fail("no rate holds that was tried");
+    if (code != CLI_OK || s.low > 0.0)
+        return code;
+    return cli_fail(s.interrupted ? "interrupted before a rate held" : "no rate holds that was tried");
 }
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */

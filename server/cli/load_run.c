@@ -89,6 +89,7 @@ static bool client_init(struct client *c, struct run *r)
     if (c->easy == NULL || !remote_set_up(c->easy, &r->o->to))
         return false;
     (void)curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS, (long)(1e3 * r->o->timeout_s));
+    (void)curl_easy_setopt(c->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)(1e3 * r->o->timeout_s));
     (void)curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
     (void)curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, r->headers);
     (void)curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, on_body);
@@ -310,7 +311,9 @@ static void wait_and_perform(struct run *r)
     const double wait_s = fmax(0.0, next_look_s(r) - cli_now());
     const struct timespec until = {(time_t)wait_s, (long)(1e9 * (wait_s - floor(wait_s)))};
     int running;
-    const int count = epoll_pwait2(r->epoll, events, EVENTS_AT_A_TIME, &until, NULL);
+    int count = epoll_pwait2(r->epoll, events, EVENTS_AT_A_TIME, &until, NULL);
+    if (count < 0 && errno != EINTR) /* Linux before 5.11 has none */
+        count = epoll_wait(r->epoll, events, EVENTS_AT_A_TIME, (int)ceil(1e3 * wait_s));
     for (int i = 0; i < count; i++) {
         const uint32_t e = events[i].events;
         const int what = ((e & EPOLLIN) != 0 ? CURL_CSELECT_IN : 0) | ((e & EPOLLOUT) != 0 ? CURL_CSELECT_OUT : 0) |
@@ -423,13 +426,11 @@ static int init(struct run *r)
     const struct remote_request q = {.path = classifies ? "/classify" : "/generate",
                                      .query = &model,
                                      .query_count = classifies ? 1 : 0, /* of a text it is in the body */
-                                     .type = classifies ? "application/octet-stream" : "application/json"};
+                                     .type = classifies ? "application/octet-stream" : "application/json",
+                                     .headers = &o->headers};
     const int code = remote_address(&r->url, &r->headers, &o->to, &q);
     if (code != CLI_OK)
         return code;
-    for (size_t i = 0; i < o->headers.count; i++)
-        if (!remote_add_header(&r->headers, o->headers.at[i], ""))
-            return cli_fail("out of memory");
     r->clients = calloc((size_t)o->concurrency, sizeof *r->clients);
     r->idle = (struct client **)calloc((size_t)o->concurrency, sizeof(struct client *));
     r->multi = curl_multi_init();
@@ -471,10 +472,11 @@ static void clear(struct run *r)
 /* Is there a daemon that takes requests? */
 static int probe(const struct load_options *o)
 {
+    const struct remote_request q = {.method = "GET", .path = "/readyz", .headers = &o->headers};
     struct remote to = o->to;
     struct remote_answer answer = {0};
     to.timeout_s = LOAD_PROBE_S;
-    const int code = remote_get(&to, "/readyz", &answer);
+    const int code = remote_post(&to, &q, &answer, NULL);
     free(answer.bytes);
     return code;
 }

@@ -102,7 +102,7 @@ static bool add_query(char **url, const struct remote_request *q)
     return true;
 }
 
-bool remote_add_header(struct curl_slist **list, const char *name, const char *value)
+static bool add_header(struct curl_slist **list, const char *name, const char *value)
 {
     char *line = NULL;
     if (asprintf(&line, "%s%s", name, value) < 0)
@@ -121,11 +121,13 @@ int remote_address(char **url, struct curl_slist **headers, const struct remote 
         return code;
     /* "Expect:" keeps libcurl from asking for permission, and waiting for it, before it sends a large body */
     if (!add_text(url, q->path) || !add_query(url, q) ||
-        (q->type != NULL && !remote_add_header(headers, "Content-Type: ", q->type)) ||
-        !remote_add_header(headers, "Expect:", "") ||
-        (r->key != NULL && !remote_add_header(headers, "Authorization: Bearer ", r->key)) ||
-        (q->id != NULL && q->id[0] != '\0' && !remote_add_header(headers, "Last-Event-ID: ", q->id)))
+        (q->type != NULL && !add_header(headers, "Content-Type: ", q->type)) || !add_header(headers, "Expect:", "") ||
+        (r->key != NULL && !add_header(headers, "Authorization: Bearer ", r->key)) ||
+        (q->id != NULL && q->id[0] != '\0' && !add_header(headers, "Last-Event-ID: ", q->id)))
         return cli_fail("out of memory");
+    for (size_t i = 0; q->headers != NULL && i < q->headers->count; i++)
+        if (!add_header(headers, q->headers->at[i], ""))
+            return cli_fail("out of memory");
     return CLI_OK;
 }
 

@@ -51,7 +51,8 @@ struct remote_request {
     const char *path, *type; /* Content-Type; NULL: none */
     const struct remote_parameter *query;
     size_t query_count;
-    const void *body; /* [size], borrowed */
+    const struct cli_texts *headers; /* "Name: value", beside its own; NULL: none */
+    const void *body;                /* [size], borrowed */
     size_t size;
     const char *subject; /* what messages begin with, such as a picture's path; NULL: nothing */
     /* If the answer is server-sent events: takes the value of each. False: go no further; it has printed why. */
@@ -93,8 +94,7 @@ int remote_named_json(const struct remote *r, const char *method, const char *fo
 /* What all requests have in common, for one that is made elsewhere. Where it goes, and with what headers: free both
  * whatever comes of it; prints why not and returns an exit code. The rest, set in `easy`: false, out of memory. */
 int remote_address(char **url, struct curl_slist **headers, const struct remote *r, const struct remote_request *q);
-bool remote_add_header(struct curl_slist **headers, const char *name, const char *value); /* false: out of memory */
-bool remote_set_up(void *easy, const struct remote *r);                                   /* a CURL */
+bool remote_set_up(void *easy, const struct remote *r); /* a CURL */
 
 /* What messages call the daemon. */
 const char *remote_name(const struct remote *r);
