@@ -207,18 +207,11 @@
 #define STATE_BYTES_MAX (63u << 20) /* of the engine's part: a blob is a body, and keys of 5,000 bytes fit */
 
 /* ---- the store of sessions that daemons share ------------------------------------------------------------------- */
-#define STORE_RECORD_BYTES_MAX (64u << 20) /* a state of STATE_BYTES_MAX and what is kept beside it */
-#define STORE_REPLY_BYTES_MAX 8192         /* of an answer without a record: the server's longest error */
-#define STORE_PREFIX_MAX 64                /* bytes of the prefix of its keys */
-#define STORE_NAME_MAX 64                  /* bytes of a daemon's name: what a client is told of who has a session */
-#define STORE_PASSWORD_MAX 512             /* bytes: longer than managed servers make them */
-#define STORE_CONNECTIONS_MAX 256          /* threads that may call it at a time */
-#define STORE_PLACES_MAX 8                 /* addresses of one name that are tried in turn */
-#define STORE_LEASE_MIN_MS 100             /* less is lost at every pause of a busy machine */
-#define STORE_AWAY_MS 1000                 /* until a server that did not answer is tried again */
-#define STORE_RENEWED_AT_A_TIME 64         /* leases: the server does nothing else meanwhile, some 100 us */
-#define STORE_ASIDE_MAX 16                 /* records that were of no use: enough to see what is wrong with them */
-#define STORE_ASIDE_S 86400                /* how long these are kept: until somebody has been told */
+#define STORE_PREFIX_MAX 64    /* bytes of the prefix of its keys */
+#define STORE_NAME_MAX 64      /* bytes of a daemon's name: what a client is told of who has a session */
+#define STORE_PASSWORD_MAX 512 /* bytes: longer than managed servers make them */
+#define STORE_AWAY_MS 1000     /* until a server that did not answer is tried again */
+#define STORE_ASIDE_S 86400    /* how long these are kept: until somebody has been told */
 
 /* ---- multipart/form-data --------------------------------------------------------------------------------- */
 #define MULTIPART_BOUNDARY_MAX 70       /* RFC 2046, 5.1.1 */

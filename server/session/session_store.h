@@ -1,13 +1,13 @@
 /* session_store.h - what keeps sessions beyond the daemon's memory: one of the places of store_*.h, behind one table of
- * functions. A store keeps records, whose bytes are session_record.h's business, under keys; each with the session's
- * turn, which rises by one whenever its text goes on, so that two records of a session are told apart without reading
- * them.
+ * functions. A store keeps records, whose bytes are session_record.h's business, under keys.
  *
- * A store that several daemons share hands out leases: between take and give, no other daemon can take the session. One
- * that a single daemon has to itself needs none, since that holds what a request is using (sessions.h).
+ * A store that several daemons share says of a record that it takes which writing of it that was, and replaces no
+ * other: whoever puts a session back after somebody else did changes nothing. So that this hardly happens, it leases
+ * what is taken: for some time, which a claim that is held on to lengthens, no other daemon can take it. A store that a
+ * single daemon has to itself needs neither, since that holds what a request is using (sessions.h).
  *
- * Every function may block, for a disk or a network, but no longer than the store's own time limit, and may be called
- * by several threads at once, for one key only by one at a time. What is returned is set only on OK. */
+ * Every function but hold_on and let_go may block, for a disk or a network, and may be called by several threads at
+ * once, for one key only by one at a time. What is returned is set only on OK. */
 #ifndef SERVER_SESSION_SESSION_STORE_H
 #define SERVER_SESSION_SESSION_STORE_H
 
@@ -33,34 +33,42 @@ struct session_bytes {
     size_t size;
 };
 
+/* What was taken of a store that is shared: names of the taking, and of the writing that was found. Zeroed: nothing. */
+enum { SESSION_TOKEN_TEXT = 48 };
+struct session_claim {
+    char token[SESSION_TOKEN_TEXT + 1];
+    char found[SESSION_TOKEN_TEXT + 1];
+};
+
 struct session_store;
 
 /* Errors of all: ERR_STORE: the store cannot be reached, is full, or answers what nobody expects; ERR_NOMEM. */
 struct session_store_kind {
     bool is_shared; /* other daemons may have put a session there, or moved one on */
-    /* Keep a new one; where leases are handed out, without one. Errors: ERR_CONFLICT: there is one of that key. */
-    enum status (*add)(struct session_store *s, const struct session_key *key, uint64_t turn,
+    /* Keep a new one. Errors: ERR_CONFLICT: there is one of that key. */
+    enum status (*add)(struct session_store *s, const struct session_key *key, const struct session_bytes *record,
+                       struct error *err);
+    /* Read it for a request that will move it on, as *claim. Errors: ERR_NOT_FOUND; ERR_CONFLICT: another daemon has
+     * it. */
+    enum status (*take)(struct session_store *s, const struct session_key *key, struct session_claim *claim,
+                        struct session_bytes *ret, struct error *err);
+    /* Put it back as what it is now, which ends the claim. Errors: ERR_CONFLICT: the session was moved on or removed
+     * meanwhile; nothing is changed. */
+    enum status (*put)(struct session_store *s, const struct session_key *key, const struct session_claim *claim,
                        const struct session_bytes *record, struct error *err);
-    /* Take it for a request that will move it on. ret->bytes is NULL if the store's is of that turn (0: none is known
-     * here). Errors: ERR_NOT_FOUND; ERR_CONFLICT: another daemon has it. */
-    enum status (*take)(struct session_store *s, const struct session_key *key, uint64_t turn,
-                        struct session_bytes *ret, struct error *err);
-    /* Put it back, as the record of a later turn, or with NULL unchanged. Errors: ERR_CONFLICT: the lease was lost, or
-     * the session was removed meanwhile; nothing is changed. */
-    enum status (*give)(struct session_store *s, const struct session_key *key, uint64_t turn,
-                        const struct session_bytes *record, struct error *err);
-    /* As give with NULL, but soon, and without waiting for the store: what a thread does that must not block. */
-    void (*let_go)(struct session_store *s, const struct session_key *key);
-    /* As take, without taking it: also what another daemon has, as it was before. Errors: ERR_NOT_FOUND. */
-    enum status (*look)(struct session_store *s, const struct session_key *key, uint64_t turn,
-                        struct session_bytes *ret, struct error *err);
-    /* It need not be there, and others may have it. */
+    /* It stays as it is. Without waiting for the store: the request still has it, by which its lease lasts longer; or
+     * it has let it go, and others can take it soon. NULL: nothing is leased. */
+    void (*hold_on)(struct session_store *s, const struct session_key *key, const struct session_claim *claim);
+    void (*let_go)(struct session_store *s, const struct session_key *key, const struct session_claim *claim);
+    /* Read it, also what another daemon has, as it was before. That is a use. Errors: ERR_NOT_FOUND. */
+    enum status (*look)(struct session_store *s, const struct session_key *key, struct session_bytes *ret,
+                        struct error *err);
+    /* Others may have it, who cannot put it back then. Errors: ERR_NOT_FOUND. */
     enum status (*remove)(struct session_store *s, const struct session_key *key, struct error *err);
     /* Its record is of no use: it is no longer found, but kept for whoever wants to see why, within bounds. */
     void (*set_aside)(struct session_store *s, const struct session_key *key);
-    /* Let it be kept until then, if the store drops what has not been used: seconds from now. Errors of no importance
-     * are not told. */
-    void (*touch)(struct session_store *s, const struct session_key *key, uint32_t ttl_s);
+    /* It was used, as the store cannot know. NULL: it can. */
+    void (*touch)(struct session_store *s, const struct session_key *key);
     void (*free)(struct session_store *s);
 };
 

@@ -412,8 +412,10 @@ enum status sessions_remove(struct sessions *s, const struct client_id *who, con
     if (one != NULL)
         gone = sessions_take_out_locked(s, one, gone);
     sessions_leave(s, gone);
-    if (is_left)
-        return s->store->kind->remove(s->store, &key, err);
+    if (is_left) {
+        const enum status st = s->store->kind->remove(s->store, &key, err);
+        return st == ERR_NOT_FOUND ? OK : st;
+    }
     return one != NULL ? OK : ERR_NOT_FOUND;
 }
 

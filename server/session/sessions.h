@@ -8,19 +8,19 @@
  *
  * With a store each is written before its request is answered, and read when it is next asked for. In memory are as
  * many as those bounds allow, the latest used; in the store as many as sessions_stored_max and sessions_dir_max_mb
- * allow, and for another one goes that was not used for longest, of a client that has no fewer than the one that
- * asks: so nobody can push out what others have by making many. What reads or writes it may block, and is for
- * threads that may wait (workers.h): sessions_fetch, sessions_write, sessions_write_new.
+ * allow, and for another one goes that was not used for longest, of a client that has no fewer than the one that asks:
+ * so nobody can push out what others have by making many. What reads or writes it may block, and is for threads that
+ * may wait (workers.h): sessions_fetch, sessions_write, sessions_write_new.
  *
- * A store may be shared with other daemons. Then only what requests have is in the table, under a lease of the store;
- * all else is asked of it each time, since another may have moved it on, and neither listed nor counted here.
+ * A store may be shared with other daemons. Then only what requests have is in the table, and leased of the store; all
+ * else is asked of it each time, since another may have moved it on, and neither listed nor counted here.
  *
  * A state is constant and reference-counted: forks share it until they go on, and every holder may read it for as long
  * as it likes, whatever becomes of the session.
  *
  * Any thread. One lock, under which nothing long is done and no engine or store is called, but to tell a store of a
- * use. Lock order: watcher -> sessions; so nobody may call this module while holding a lock, and it calls the watcher
- * only without its own. */
+ * use, and that leases shall last. Lock order: watcher -> sessions; so nobody may call this module while holding a
+ * lock, and it calls the watcher only without its own. */
 #ifndef SERVER_SESSION_SESSIONS_H
 #define SERVER_SESSION_SESSIONS_H
 
@@ -139,7 +139,7 @@ bool sessions_end(struct sessions *s, struct session_info *held, const struct st
  * daemon has it; ERR_SESSIONS: there is no room in memory; ERR_STORE, ERR_NOMEM. */
 enum status sessions_fetch(struct sessions *s, struct session_info *i, struct error *err);
 /* Move a session that is held on to `snapshot`, whose memory is taken on OK, once the store has it. Errors: ERR_STORE,
- * ERR_NOMEM: it is where it was. */
+ * ERR_NOMEM: it is where it was; ERR_CONFLICT: it is where another daemon has moved it. */
 enum status sessions_write(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot,
                            struct error *err);
 /* Remove a shared one, whoever has it. Errors: ERR_NOT_FOUND, ERR_STORE. */

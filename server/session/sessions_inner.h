@@ -25,12 +25,12 @@ struct session {
     int64_t created_s;
     uint64_t used_ns, touched_ns; /* its last use, and the last of which the store knows */
     struct session_key key;       /* of the store */
+    struct session_claim claim;   /* of a shared one that was fetched; changed by who holds it, under the lock */
     bool is_held, is_removed;
     bool is_stored;  /* the store has it, where it is now */
     bool is_counted; /* among those in memory, `loaded` */
     bool is_warm;    /* in the list of those whose state can be dropped from memory */
     bool is_foreign;
-    bool is_leased;                /* of a shared store: it is to be given back */
     struct session *next;          /* of its chain, while it is in the table; later of a list to be freed */
     struct session *next_leaving;  /* removed, and with a store */
     struct session *older, *newer; /* of the list, while it is idle */
@@ -67,7 +67,8 @@ struct session *sessions_enter(struct sessions *s);
 void sessions_leave(struct sessions *s, struct session *gone);
 /* Without the lock: free a list, and remove what the store has of them. */
 void sessions_drop(struct sessions *s, struct session *list);
-/* The timer's. It comes when the oldest would expire if it were not used again; not once none is left. */
+/* The timer's. It comes when the oldest would expire if it were not used again, or leases are to be held on to; not
+ * once none is left. */
 uint64_t sessions_on_time(void *arg, enum watch_event event, uint64_t now_ns);
 
 /* One that has all but its place in the table gets that, idle or held. The holder has taken its room. */

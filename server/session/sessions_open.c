@@ -92,7 +92,6 @@ static struct store_redis_options redis_options(const struct settings *s, char m
         .lease_ms = s->sessions_lease_ms,
         .timeout_ms = s->sessions_redis_timeout_ms,
         .ttl_s = s->session_ttl_s,
-        .threads = SESSION_STORE_THREADS,
     };
 }
 

@@ -100,7 +100,7 @@ void sessions_touch_locked(struct sessions *s, struct session *one)
     if (!one->is_stored || one->used_ns - one->touched_ns < late_ns)
         return;
     one->touched_ns = one->used_ns;
-    s->store->kind->touch(s->store, &one->key, s->settings->session_ttl_s);
+    s->store->kind->touch(s->store, &one->key);
 }
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
@@ -207,16 +207,12 @@ static enum status learn(struct sessions *s, struct session *one, const struct s
 enum status sessions_remove_shared(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
 {
     const struct session_key key = session_key_of(who, id);
-    struct session_bytes record = {.bytes = NULL};
     struct error why;
     struct session *gone = sessions_enter(s), *one = sessions_by_key_locked(s, &key, id);
     if (one != NULL) /* a request has it, and may go on to its end */
         gone = sessions_take_out_locked(s, one, gone);
     sessions_leave(s, gone);
-    enum status st = s->store->kind->look(s->store, &key, 0, &record, &why);
-    free(record.bytes);
-    if (st == OK)
-        st = s->store->kind->remove(s->store, &key, &why);
+    const enum status st = s->store->kind->remove(s->store, &key, &why);
     if (st == ERR_NOT_FOUND)
         return error_set_param(err, st, "session", "there is no session \"%s\"", json_quote(id).text);
     return st == OK ? OK : error_set(err, st, "%s", why.message);
@@ -233,7 +229,7 @@ static enum status give_up(struct sessions *s, const struct session_info *i, con
     const bool is_ours =
         one == NULL ? sessions_are_shared(s) : one == i->held || (!one->is_held && one->place.turn == i->place.turn);
     if (is_ours && one != NULL) {
-        one->is_stored = one->is_leased = false;
+        one->is_stored = false;
         gone = sessions_take_out_locked(s, one, gone);
     }
     sessions_leave(s, NULL);
@@ -278,17 +274,25 @@ static void tell(struct session_info *i, const struct session_head *head)
     memcpy(i->model, head->model, sizeof i->model);
 }
 
+static void set_claim(struct sessions *s, struct session *one, const struct session_claim *claim)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    one->claim = *claim;
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
 enum status sessions_fetch(struct sessions *s, struct session_info *i, struct error *err)
 {
     const struct session_key key = i->key;
     struct session_bytes record = {.bytes = NULL};
+    struct session_claim claim = {.token = ""};
     struct stream_snapshot snapshot;
     struct session_head head;
     struct error why;
-    enum status st = i->held != NULL ? s->store->kind->take(s->store, &key, 0, &record, &why)
-                                     : s->store->kind->look(s->store, &key, 0, &record, &why);
+    enum status st = i->held != NULL ? s->store->kind->take(s->store, &key, &claim, &record, &why)
+                                     : s->store->kind->look(s->store, &key, &record, &why);
     if (st == OK && i->held != NULL)
-        i->held->is_leased = s->store->kind->is_shared;
+        set_claim(s, i->held, &claim);
     if (st == OK)
         st = session_record_read(&head, &snapshot, &record, &key, &why);
     const bool is_later = st == ERR_FORMAT && sessions_are_shared(s) && session_record_is_later(&record);
@@ -318,7 +322,6 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
     take_state(s, &key, i, head.next_sample);
     i->snapshot.sampler.options.sample = head.sample;
     if (i->held == NULL && sessions_are_shared(s)) {
-        s->store->kind->touch(s->store, &key, s->settings->session_ttl_s);
         struct session *gone = sessions_enter(s);
         i->is_busy = sessions_by_key_locked(s, &key, i->id) != NULL;
         sessions_leave(s, gone);
@@ -331,8 +334,9 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
 void sessions_take_back(const struct sessions *s, const struct session_key *key)
 {
     struct error err;
-    if (s->store->kind->remove(s->store, key, &err) != OK)
-        log_warning("a session that was removed is still stored: %s", err.message);
+    const enum status st = s->store->kind->remove(s->store, key, &err);
+    if (st != OK && st != ERR_NOT_FOUND)
+        log_warning("a session that has ended is still stored: %s", err.message);
 }
 
 static bool was_removed(struct sessions *s, const struct session *one)
@@ -359,7 +363,7 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
     enum status st = make_record(&record, &head, snapshot, err);
     if (st == OK) {
-        st = s->store->kind->give(s->store, &one->key, head.turn, &record, err);
+        st = s->store->kind->put(s->store, &one->key, &one->claim, &record, err);
         free(record.bytes);
     }
     const bool is_gone = st == ERR_CONFLICT && was_removed(s, one);
@@ -376,7 +380,7 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
     one->is_foreign = head.is_foreign;
     one->place = session_place_of(state);
     one->place.turn = head.turn;
-    one->is_leased = false; /* it was given back with that */
+    one->claim = (struct session_claim){.token = ""}; /* it ended with that */
     one->touched_ns = clock_now_ns();
     sessions_leave(s, gone);
     session_state_release(old);
@@ -393,7 +397,7 @@ enum status sessions_rewrite(struct sessions *s, const struct session_info *held
     enum status st = make_record(&record, &head, &held->snapshot, err);
     if (st != OK)
         return st;
-    st = s->store->kind->give(s->store, &one->key, head.turn, &record, err);
+    st = s->store->kind->put(s->store, &one->key, &one->claim, &record, err);
     free(record.bytes);
     return st;
 }
@@ -407,7 +411,7 @@ static enum status write_first(struct sessions *s, const struct session_info *i,
     enum status st = make_record(&record, &head, &i->snapshot, err);
     if (st != OK)
         return st;
-    st = s->store->kind->add(s->store, &one->key, head.turn, &record, &why);
+    st = s->store->kind->add(s->store, &one->key, &record, &why);
     free(record.bytes);
     if (st == ERR_CONFLICT)
         return error_set_param(err, st, "session", "there is a session \"%s\" already", json_quote(i->id).text);

@@ -157,12 +157,10 @@ static void leave(struct sessions *s, const struct session *one)
 /* What the store has of one, and its key. */
 static void end_stored(struct sessions *s, const struct session *one)
 {
-    struct session_store *store = s->store;
-    struct error err;
-    if (one->is_leased)
-        store->kind->let_go(store, &one->key);
-    if (one->is_stored && store->kind->remove(store, &one->key, &err) != OK)
-        log_warning("a session that has ended is still stored: %s", err.message);
+    if (one->claim.token[0] != '\0')
+        s->store->kind->let_go(s->store, &one->key, &one->claim);
+    if (one->is_stored)
+        sessions_take_back(s, &one->key);
     leave(s, one);
 }
 
@@ -195,6 +193,13 @@ struct session *sessions_enter(struct sessions *s)
     return sweep(s, clock_now_ns());
 }
 
+/* How long the timer may sleep while none is idle: leases are to last, and what becomes idle to end in time. */
+static uint64_t period_ns(const struct sessions *s)
+{
+    return sessions_are_shared(s) ? s->settings->sessions_lease_ms * CLOCK_NS_PER_MS / 3
+                                  : s->settings->session_ttl_s * CLOCK_NS_PER_S;
+}
+
 void sessions_leave(struct sessions *s, struct session *gone)
 {
     const bool starts = s->room.used.count > 0 && !s->is_timed;
@@ -202,7 +207,16 @@ void sessions_leave(struct sessions *s, struct session *gone)
     (void)pthread_mutex_unlock(&s->lock);
     sessions_drop(s, gone);
     if (starts)
-        watcher_set_time(s->watcher, &s->timer, clock_now_ns() + s->settings->session_ttl_s * CLOCK_NS_PER_S);
+        watcher_set_time(s->watcher, &s->timer, clock_now_ns() + period_ns(s));
+}
+
+/* Of a shared store: what is in the table is in use, and leased. */
+static void hold_on(struct sessions *s)
+{
+    for (size_t i = 0; i < BUCKETS && sessions_are_shared(s); i++)
+        for (const struct session *one = s->table[i]; one != NULL; one = one->next)
+            if (one->claim.token[0] != '\0')
+                s->store->kind->hold_on(s->store, &one->key, &one->claim);
 }
 
 uint64_t sessions_on_time(void *arg, enum watch_event event, uint64_t now_ns)
@@ -211,9 +225,9 @@ uint64_t sessions_on_time(void *arg, enum watch_event event, uint64_t now_ns)
     (void)event;
     (void)pthread_mutex_lock(&s->lock);
     struct session *gone = sweep(s, now_ns);
+    hold_on(s);
     s->is_timed = s->room.used.count > 0;
-    const uint64_t due_ns =
-        s->oldest != NULL ? sessions_end_of(s, s->oldest) : now_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S;
+    const uint64_t due_ns = s->oldest != NULL ? sessions_end_of(s, s->oldest) : now_ns + period_ns(s);
     const uint64_t again_ns = s->is_timed ? due_ns : 0;
     (void)pthread_mutex_unlock(&s->lock);
     sessions_drop(s, gone);

@@ -91,8 +91,8 @@ static bool take_place(struct store_dir *d, const char *aside, const char *name)
     return fine;
 }
 
-static enum status put(struct store_dir *d, const struct session_key *key, const struct session_bytes *record,
-                       struct error *err)
+static enum status write_record(struct store_dir *d, const struct session_key *key, const struct session_bytes *record,
+                                struct error *err)
 {
     char aside[NAME_BYTES], name[NAME_BYTES];
     name_of(aside, key, WRITTEN_END);
@@ -109,29 +109,22 @@ static enum status put(struct store_dir *d, const struct session_key *key, const
     return OK;
 }
 
-static enum status add(struct session_store *s, const struct session_key *key, uint64_t turn,
-                       const struct session_bytes *record, struct error *err)
+static enum status add(struct session_store *s, const struct session_key *key, const struct session_bytes *record,
+                       struct error *err)
 {
     struct store_dir *d = dir_of(s);
     char name[NAME_BYTES];
-    (void)turn;
     name_of(name, key, RECORD_END);
     if (faccessat(d->fd, name, F_OK, 0) == 0)
         return error_set(err, ERR_CONFLICT, "%s/%s is there already", d->path, name);
-    return put(d, key, record, err);
+    return write_record(d, key, record, err);
 }
 
-static enum status give(struct session_store *s, const struct session_key *key, uint64_t turn,
-                        const struct session_bytes *record, struct error *err)
+static enum status put(struct session_store *s, const struct session_key *key, const struct session_claim *claim,
+                       const struct session_bytes *record, struct error *err)
 {
-    (void)turn;
-    return record != NULL ? put(dir_of(s), key, record, err) : OK;
-}
-
-static void let_go(struct session_store *s, const struct session_key *key)
-{
-    (void)s;
-    (void)key;
+    (void)claim;
+    return write_record(dir_of(s), key, record, err);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -170,13 +163,12 @@ static int open_record(struct store_dir *d, const char *name)
     return fd;
 }
 
-static enum status take(struct session_store *s, const struct session_key *key, uint64_t turn,
-                        struct session_bytes *ret, struct error *err)
+static enum status look(struct session_store *s, const struct session_key *key, struct session_bytes *ret,
+                        struct error *err)
 {
     struct store_dir *d = dir_of(s);
     char name[NAME_BYTES];
     struct stat about;
-    (void)turn;
     name_of(name, key, RECORD_END);
     const int fd = open_record(d, name);
     if (fd < 0)
@@ -191,6 +183,13 @@ static enum status take(struct session_store *s, const struct session_key *key, 
     return st;
 }
 
+static enum status take(struct session_store *s, const struct session_key *key, struct session_claim *claim,
+                        struct session_bytes *ret, struct error *err)
+{
+    (void)claim;
+    return look(s, key, ret, err);
+}
+
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
 static enum status remove_record(struct session_store *s, const struct session_key *key, struct error *err)
@@ -198,13 +197,15 @@ static enum status remove_record(struct session_store *s, const struct session_k
     const struct store_dir *d = dir_of(s);
     char name[NAME_BYTES];
     name_of(name, key, RECORD_END);
-    return unlinkat(d->fd, name, 0) == 0 || errno == ENOENT ? OK : fail(d, "remove", name, err);
+    if (unlinkat(d->fd, name, 0) == 0)
+        return OK;
+    return errno == ENOENT ? error_set(err, ERR_NOT_FOUND, "%s/%s is not there", d->path, name)
+                           : fail(d, "remove", name, err);
 }
 
-static void touch(struct session_store *s, const struct session_key *key, uint32_t ttl_s)
+static void touch(struct session_store *s, const struct session_key *key)
 {
     char name[NAME_BYTES];
-    (void)ttl_s;
     name_of(name, key, RECORD_END);
     (void)utimensat(dir_of(s)->fd, name, NULL, AT_SYMLINK_NOFOLLOW);
 }
@@ -279,9 +280,8 @@ static void free_store(struct session_store *s)
 static const struct session_store_kind kind = {
     .add = add,
     .take = take,
-    .give = give,
-    .let_go = let_go,
-    .look = take,
+    .put = put,
+    .look = look,
     .remove = remove_record,
     .set_aside = set_aside,
     .touch = touch,

@@ -9,7 +9,7 @@
 
 struct store_dir_options {
     const char *path; /* made if it is not there, but for the folder that it lies in */
-    bool syncs;       /* the disk has a record before `add` and `give` return, so that it outlasts a power cut */
+    bool syncs;       /* the disk has a record before `add` and `put` return, so that it outlasts a power cut */
 };
 
 /* *ret is set only on OK. Errors: ERR_CONFIG (param "sessions_dir"): it cannot be used, or another daemon has it;

@@ -1,39 +1,46 @@
-/* store_redis.c - see store_redis.h. What is asked of the server is in store_redis_scripts.c, how in
- * store_redis_pool.c. */
+/* store_redis.c - see store_redis.h. A call takes a connection that is idle, or makes one, and leaves it behind; so
+ * there are as many as threads have called at a time. One more is for what must not wait, holding on and letting go,
+ * whose answers nobody reads. What the server does is a script in Lua, which changes all that it changes at once, and
+ * stands with the function that calls it.
+ *
+ * One lock, a leaf, which is never held while something is waited for. */
 #include "server/session/store_redis.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
+#include "config/limits.h"
+#include "server/core/clock.h"
 #include "server/core/log.h"
-#include "server/session/store_redis_leases.h"
-#include "server/session/store_redis_pool.h"
-#include "server/session/store_redis_scripts.h"
+#include "server/core/metrics.h"
+#include "server/session/store_redis_link.h"
 
-enum { KEY_TEXT_MAX = STORE_PREFIX_MAX + SESSION_KEY_TEXT + 8, NUMBER_TEXT_MAX = 24 };
+/* A token's first part is the daemon's, drawn when it opens the store, the rest a number that rises. */
+enum { DAEMON_TEXT = 32, KEY_TEXT_MAX = STORE_PREFIX_MAX + SESSION_KEY_TEXT + 8, NUMBER_TEXT_MAX = 24 };
 
 struct store_redis {
     struct session_store store; /* first */
-    struct redis_pool *pool;
-    struct redis_leases leases;
-    struct redis_script scripts[REDIS_SCRIPTS];
-    atomic_uint_fast64_t tokens;        /* handed out */
-    char daemon[REDIS_DAEMON_TEXT + 1]; /* what the tokens begin with */
-    char prefix[STORE_PREFIX_MAX + 1], name[STORE_NAME_MAX + 1];
+    struct redis_address address;
+    struct redis_password password;
+    uint32_t timeout_ms;
+    atomic_uint_fast64_t tokens; /* handed out */
+    char daemon[DAEMON_TEXT + 1];
+    char url[SETTING_TEXT_MAX + 1], prefix[STORE_PREFIX_MAX + 1], name[STORE_NAME_MAX + 1];
     char ttl_ms[NUMBER_TEXT_MAX], lease_ms[NUMBER_TEXT_MAX];
-    char renewed[2 * STORE_RENEWED_AT_A_TIME][KEY_TEXT_MAX]; /* keys: the renewing thread's */
-};
-
-/* What a call is given that is made for it. */
-struct texts {
-    char record[KEY_TEXT_MAX], lease[KEY_TEXT_MAX];
-    char number[NUMBER_TEXT_MAX], most[NUMBER_TEXT_MAX];
-    char token[REDIS_TOKEN_TEXT + 1];
+    pthread_mutex_t lock;
+    /* under the lock */
+    int idle[SESSION_STORE_THREADS]; /* connections [idle_count] */
+    size_t idle_count;
+    int telling;                /* the one for redis_link_tell; -1: none */
+    uint64_t away_ns, again_ns; /* since when it is away; 0: it is not; and when it is tried again */
+    char cause[sizeof((struct error *)NULL)->message]; /* of being away */
 };
 
 static struct store_redis *whole_of(struct session_store *s)
@@ -41,332 +48,377 @@ static struct store_redis *whole_of(struct session_store *s)
     return (struct store_redis *)(void *)s;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------- */
+/* ---- connections, away and back ---------------------------------------------------------------------------------- */
 
-static void print_keys(const struct store_redis *s, const struct session_key *key, char record[KEY_TEXT_MAX],
-                       char lease[KEY_TEXT_MAX])
+static void close_all_locked(struct store_redis *s)
 {
-    char hex[SESSION_KEY_TEXT];
-    session_key_print(key, hex);
-    (void)snprintf(record, KEY_TEXT_MAX, "%s%s", s->prefix, hex);
-    (void)snprintf(lease, KEY_TEXT_MAX, "%s%s:lease", s->prefix, hex);
+    while (s->idle_count > 0)
+        (void)close(s->idle[--s->idle_count]);
+    if (s->telling >= 0)
+        (void)close(s->telling);
+    s->telling = -1;
 }
 
-static void begin(struct store_redis *s, struct redis_call *c, struct texts *t, enum redis_script_name script,
-                  const struct session_key *key)
+/* -1: one is to be made. Errors: ERR_STORE: it is away. */
+static enum status take_idle(struct store_redis *s, int *ret, struct error *err)
 {
-    redis_call_init(c, &s->scripts[script]);
-    print_keys(s, key, t->record, t->lease);
-    redis_call_add_text(c, t->record);
-    redis_call_add_text(c, t->lease);
-    c->keys = 2;
-}
-
-static void add_number(struct redis_call *c, char out[NUMBER_TEXT_MAX], uint64_t number)
-{
-    (void)snprintf(out, NUMBER_TEXT_MAX, "%" PRIu64, number);
-    redis_call_add_text(c, out);
-}
-
-static void make_token(struct store_redis *s, char out[REDIS_TOKEN_TEXT + 1])
-{
-    (void)snprintf(out, REDIS_TOKEN_TEXT + 1, "%s%016" PRIx64, s->daemon, (uint64_t)atomic_fetch_add(&s->tokens, 1));
-}
-
-/* A call whose answer is one letter, into *said. */
-static enum status call_for_letter(struct store_redis *s, const struct redis_call *c, const char *letters, char *said,
-                                   struct error *err)
-{
-    struct redis_reply reply;
-    enum status st = redis_pool_call(s->pool, c, &reply, err);
-    if (st != OK)
-        return st;
-    if (reply.size == 1 && strchr(letters, reply.text[0]) != NULL)
-        *said = reply.text[0];
-    else
-        st = redis_pool_reply_is_wrong(err);
-    redis_reply_clear(&reply);
+    const uint64_t now_ns = clock_now_ns();
+    enum status st = OK;
+    (void)pthread_mutex_lock(&s->lock);
+    if (s->away_ns != 0 && now_ns < s->again_ns)
+        st = error_set(err, ERR_STORE, "is away, as it %s; try again later", s->cause);
+    else if (s->away_ns != 0)
+        s->again_ns = now_ns + (s->timeout_ms + STORE_AWAY_MS) * CLOCK_NS_PER_MS; /* not by all at once */
+    if (s->idle_count > 0 && redis_link_is_stale(s->idle[s->idle_count - 1]))
+        close_all_locked(s); /* most likely the server has closed all */
+    *ret = st == OK && s->idle_count > 0 ? s->idle[--s->idle_count] : -1;
+    (void)pthread_mutex_unlock(&s->lock);
     return st;
 }
 
-/* A record of this size would be refused when it is read. */
-static enum status check_size(const struct session_bytes *record, struct error *err)
+static void leave_idle(struct store_redis *s, int fd)
 {
-    if (record->size <= STORE_RECORD_BYTES_MAX)
-        return OK;
-    return error_set(err, ERR_STORE, "the session takes %zu bytes, the session store at most %u", record->size,
-                     STORE_RECORD_BYTES_MAX);
+    (void)pthread_mutex_lock(&s->lock);
+    const bool is_kept = s->idle_count < SESSION_STORE_THREADS;
+    if (is_kept)
+        s->idle[s->idle_count++] = fd;
+    (void)pthread_mutex_unlock(&s->lock);
+    if (!is_kept)
+        (void)close(fd);
 }
 
-/* What take and look have answered: S, or R, and w behind it. *ret is its record, if it is R. */
-static enum status read_record(const struct redis_reply *reply, struct session_bytes *ret, struct error *err)
+/* What a call has come to says whether the server is there. */
+static void judge(struct store_redis *s, enum status st, const char *cause)
 {
-    const size_t head = 1 + REDIS_TOKEN_TEXT;
-    *ret = (struct session_bytes){.bytes = NULL};
-    if (reply->size < head || (reply->text[0] == 'S' ? reply->size != head : reply->text[0] != 'R'))
-        return redis_pool_reply_is_wrong(err);
-    if (reply->text[0] == 'S')
-        return OK;
-    ret->size = reply->size - head;
-    ret->bytes = malloc(ret->size + 1); /* not NULL if it is empty */
-    if (ret->bytes == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for a session");
-    memcpy(ret->bytes, reply->text + head, ret->size);
+    const bool is_away = st == ERR_UNAVAILABLE || st == ERR_FORMAT || st == ERR_CONFIG;
+    const uint64_t now_ns = clock_now_ns();
+    if (st == ERR_NOMEM)
+        return;
+    (void)pthread_mutex_lock(&s->lock);
+    const uint64_t away_ns = s->away_ns;
+    if (is_away)
+        s->again_ns = now_ns + STORE_AWAY_MS * CLOCK_NS_PER_MS;
+    if (is_away && away_ns == 0) {
+        s->away_ns = now_ns;
+        (void)snprintf(s->cause, sizeof s->cause, "%s", cause);
+        close_all_locked(s);
+    } else if (!is_away) {
+        s->away_ns = 0;
+    }
+    metrics_gauge_set(METRIC_STORE_UP, 0, is_away ? 0 : 1);
+    (void)pthread_mutex_unlock(&s->lock);
+    if (is_away && away_ns == 0)
+        log_warning("session store: %s is away: it %s", s->url, cause);
+    else if (!is_away && away_ns != 0)
+        log_info("session store: %s is back after %.1f s", s->url, clock_ms_between(away_ns, now_ns) / 1e3);
+}
+
+/* Errors: as redis_link_ask. */
+static enum status ask(struct store_redis *s, const struct redis_command *c, redisReply **ret, struct error *err)
+{
+    int fd;
+    enum status st = take_idle(s, &fd, err);
+    if (st != OK)
+        return st;
+    if (fd < 0)
+        st = redis_link_open(&fd, &s->address, &s->password, s->timeout_ms, err);
+    if (st == OK)
+        st = redis_link_ask(fd, c, ret, err);
+    judge(s, st, err->message);
+    if (st == OK || st == ERR_STORE)
+        leave_idle(s, fd);
+    else if (fd >= 0)
+        (void)close(fd);
+    return st;
+}
+
+/* So that what is taken can be let go without waiting. Without it leases expire. */
+static void prepare_telling(struct store_redis *s)
+{
+    int fd;
+    (void)pthread_mutex_lock(&s->lock);
+    const bool is_there = s->telling >= 0 && redis_link_drain(s->telling);
+    (void)pthread_mutex_unlock(&s->lock);
+    if (is_there || redis_link_open(&fd, &s->address, &s->password, s->timeout_ms, NULL) != OK)
+        return;
+    (void)pthread_mutex_lock(&s->lock);
+    const int unused = s->telling;
+    s->telling = fd;
+    (void)pthread_mutex_unlock(&s->lock);
+    if (unused >= 0)
+        (void)close(unused);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+/* A script and what it is given; KEYS[1] is the record's key, KEYS[2] the lease's, KEYS[3] where the record goes
+ * aside. */
+struct call {
+    struct redis_command command;
+    char record[KEY_TEXT_MAX], lease[KEY_TEXT_MAX], aside[KEY_TEXT_MAX];
+};
+
+static void begin(const struct store_redis *s, struct call *c, const char *script, const struct session_key *key)
+{
+    char hex[SESSION_KEY_TEXT];
+    session_key_print(key, hex);
+    (void)snprintf(c->record, sizeof c->record, "%s%s", s->prefix, hex);
+    (void)snprintf(c->lease, sizeof c->lease, "%s%s:lease", s->prefix, hex);
+    (void)snprintf(c->aside, sizeof c->aside, "%saside:%s", s->prefix, hex);
+    c->command.count = 0;
+    redis_command_add_text(&c->command, "EVAL");
+    redis_command_add_text(&c->command, script);
+    redis_command_add_text(&c->command, "3");
+    redis_command_add_text(&c->command, c->record);
+    redis_command_add_text(&c->command, c->lease);
+    redis_command_add_text(&c->command, c->aside);
+}
+
+static void add_text(struct call *c, const char *text)
+{
+    redis_command_add_text(&c->command, text);
+}
+
+static void make_token(struct store_redis *s, char out[SESSION_TOKEN_TEXT + 1])
+{
+    (void)snprintf(out, SESSION_TOKEN_TEXT + 1, "%s%016" PRIx64, s->daemon, (uint64_t)atomic_fetch_add(&s->tokens, 1));
+}
+
+static enum status fail(enum status st, const struct error *why, struct error *err)
+{
+    if (st != ERR_NOMEM)
+        metrics_counter_add(METRIC_STORE_ERRORS, 0, 1);
+    return error_set(err, st == ERR_NOMEM ? st : ERR_STORE, "the session store %s", why->message);
+}
+
+static enum status fail_of_reply(struct error *err)
+{
+    struct error why;
+    return fail(error_set(&why, ERR_STORE,
+                          "answers what was not expected: something else writes keys with the same "
+                          "prefix"),
+                &why, err);
+}
+
+/* Each script returns a text, whose first letter says what it is. */
+static enum status call(struct store_redis *s, const struct call *c, redisReply **ret, struct error *err)
+{
+    struct error why;
+    const enum status st = ask(s, &c->command, ret, &why);
+    if (st != OK)
+        return fail(st, &why, err);
+    if ((*ret)->str[0] == 'N') {
+        freeReplyObject(*ret);
+        return error_set(err, ERR_NOT_FOUND, "the session store has no such session");
+    }
     return OK;
 }
 
-static enum status read_refusal(const struct redis_reply *reply, struct error *err)
+/* One that returns nothing but K, that letter, or N. */
+static enum status call_for_letter(struct store_redis *s, const struct call *c, char other, char *said,
+                                   struct error *err)
 {
-    const char letter = reply->size > 0 ? reply->text[0] : '\0';
-    if (letter == 'N')
-        return error_set(err, ERR_NOT_FOUND, "the session store has no such session");
-    if (letter == 'C')
-        return error_set(err, ERR_CONFLICT, "another request has the session, in the daemon \"%.*s\"", STORE_NAME_MAX,
-                         reply->text + 1);
-    if (letter == 'B')
-        return error_set(err, ERR_STORE, "the session store has a record of more than %u bytes of the session",
-                         STORE_RECORD_BYTES_MAX);
+    redisReply *reply;
+    const enum status st = call(s, c, &reply, err);
+    if (st != OK)
+        return st;
+    *said = reply->str[0];
+    const bool is_fine = reply->len == 1 && (*said == 'K' || *said == other);
+    freeReplyObject(reply);
+    return is_fine ? OK : fail_of_reply(err);
+}
+
+/* R, w of [SESSION_TOKEN_TEXT] into found unless that is NULL, and the record. */
+static enum status read_record(const redisReply *reply, char *found, struct session_bytes *ret, struct error *err)
+{
+    const size_t head = 1 + SESSION_TOKEN_TEXT;
+    if (reply->len < head || reply->str[0] != 'R')
+        return fail_of_reply(err);
+    uint8_t *bytes = malloc(reply->len - head + 1); /* not NULL if it is empty */
+    if (bytes == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for a session");
+    memcpy(bytes, reply->str + head, reply->len - head);
+    if (found != NULL)
+        memcpy(found, reply->str + 1, SESSION_TOKEN_TEXT);
+    *ret = (struct session_bytes){bytes, reply->len - head};
     return OK;
 }
 
 /* ---- the functions of a store ------------------------------------------------------------------------------------ */
 
-static enum status add(struct session_store *store, const struct session_key *key, uint64_t turn,
+/* In each script what a full server refuses comes first, so that nothing is half done. */
+static enum status add(struct session_store *store, const struct session_key *key, const struct session_bytes *record,
+                       struct error *err)
+{
+    static const char script[] = "if redis.call('EXISTS', KEYS[1]) == 1 then return 'X' end\n"
+                                 "redis.call('HSET', KEYS[1], 'w', ARGV[1], 'r', ARGV[3])\n"
+                                 "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
+                                 "return 'K'\n";
+    struct store_redis *s = whole_of(store);
+    struct call c;
+    char token[SESSION_TOKEN_TEXT + 1], said = '\0';
+    make_token(s, token);
+    begin(s, &c, script, key);
+    add_text(&c, token);
+    add_text(&c, s->ttl_ms);
+    redis_command_add(&c.command, record->bytes, record->size);
+    const enum status st = call_for_letter(s, &c, 'X', &said, err);
+    return st == OK && said == 'X' ? error_set(err, ERR_CONFLICT, "the session store has such a session already") : st;
+}
+
+/* Without waiting: the lease ends in `ms`, 0: at once. */
+static void lease_for(struct session_store *store, const struct session_key *key, const struct session_claim *claim,
+                      const char *ms)
+{
+    static const char script[] = "local lease = redis.call('GET', KEYS[2])\n"
+                                 "if lease and lease:sub(1, 48) == ARGV[1] then\n"
+                                 "  redis.call('PEXPIRE', KEYS[2], ARGV[2])\n"
+                                 "end\n"
+                                 "return 'K'\n";
+    struct store_redis *s = whole_of(store);
+    struct call c;
+    begin(s, &c, script, key);
+    add_text(&c, claim->token);
+    add_text(&c, ms);
+    (void)pthread_mutex_lock(&s->lock);
+    if (s->telling >= 0 && !(redis_link_drain(s->telling) && redis_link_tell(s->telling, &c.command))) {
+        (void)close(s->telling);
+        s->telling = -1;
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+static void hold_on(struct session_store *store, const struct session_key *key, const struct session_claim *claim)
+{
+    lease_for(store, key, claim, whole_of(store)->lease_ms);
+}
+
+static void let_go(struct session_store *store, const struct session_key *key, const struct session_claim *claim)
+{
+    lease_for(store, key, claim, "0");
+}
+
+static enum status take(struct session_store *store, const struct session_key *key, struct session_claim *claim,
+                        struct session_bytes *ret, struct error *err)
+{
+    /* A lease of this daemon's is of a take that it knows nothing of any more. */
+    static const char script[] = "local w = redis.call('HGET', KEYS[1], 'w')\n"
+                                 "if not w then return 'N' end\n"
+                                 "local lease = redis.call('GET', KEYS[2])\n"
+                                 "if lease and lease:sub(1, 32) ~= ARGV[1]:sub(1, 32) then\n"
+                                 "  return 'C' .. lease:sub(49)\n"
+                                 "end\n"
+                                 "redis.call('SET', KEYS[2], ARGV[1] .. ARGV[4], 'PX', ARGV[3])\n"
+                                 "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
+                                 "return 'R' .. w .. (redis.call('HGET', KEYS[1], 'r') or '')\n";
+    struct store_redis *s = whole_of(store);
+    struct session_claim taken = {.token = ""};
+    struct call c;
+    redisReply *reply;
+    make_token(s, taken.token);
+    begin(s, &c, script, key);
+    add_text(&c, taken.token);
+    add_text(&c, s->ttl_ms);
+    add_text(&c, s->lease_ms);
+    add_text(&c, s->name);
+    enum status st = call(s, &c, &reply, err);
+    if (st != OK)
+        return st;
+    const bool is_others = reply->str[0] == 'C';
+    if (is_others)
+        st = error_set(err, ERR_CONFLICT, "another request has the session, in the daemon \"%.*s\"", STORE_NAME_MAX,
+                       reply->str + 1);
+    else
+        st = read_record(reply, taken.found, ret, err);
+    freeReplyObject(reply);
+    if (!is_others)
+        prepare_telling(s);
+    if (st == OK)
+        *claim = taken;
+    else if (!is_others)
+        let_go(store, key, &taken);
+    return st;
+}
+
+static enum status put(struct session_store *store, const struct session_key *key, const struct session_claim *claim,
                        const struct session_bytes *record, struct error *err)
 {
+    static const char script[] = "local w = redis.call('HGET', KEYS[1], 'w')\n"
+                                 "if w ~= ARGV[2] then return w and 'L' or 'N' end\n"
+                                 "redis.call('HSET', KEYS[1], 'w', ARGV[1], 'r', ARGV[4])\n"
+                                 "redis.call('PEXPIRE', KEYS[1], ARGV[3])\n"
+                                 "local lease = redis.call('GET', KEYS[2])\n"
+                                 "if lease and lease:sub(1, 48) == ARGV[1] then redis.call('DEL', KEYS[2]) end\n"
+                                 "return 'K'\n";
     struct store_redis *s = whole_of(store);
-    struct redis_call c;
-    struct texts t;
+    struct call c;
     char said = '\0';
-    enum status st = check_size(record, err);
+    begin(s, &c, script, key);
+    add_text(&c, claim->token);
+    add_text(&c, claim->found);
+    add_text(&c, s->ttl_ms);
+    redis_command_add(&c.command, record->bytes, record->size);
+    const enum status st = call_for_letter(s, &c, 'L', &said, err);
+    if (st == ERR_NOT_FOUND)
+        return error_set(err, ERR_CONFLICT, "the session was removed meanwhile");
+    return st == OK && said == 'L'
+               ? error_set(err, ERR_CONFLICT, "another daemon has gone on with the session meanwhile")
+               : st;
+}
+
+static enum status look(struct session_store *store, const struct session_key *key, struct session_bytes *ret,
+                        struct error *err)
+{
+    static const char script[] = "local w = redis.call('HGET', KEYS[1], 'w')\n"
+                                 "if not w then return 'N' end\n"
+                                 "redis.call('PEXPIRE', KEYS[1], ARGV[1])\n"
+                                 "return 'R' .. w .. (redis.call('HGET', KEYS[1], 'r') or '')\n";
+    struct store_redis *s = whole_of(store);
+    struct call c;
+    redisReply *reply;
+    begin(s, &c, script, key);
+    add_text(&c, s->ttl_ms);
+    enum status st = call(s, &c, &reply, err);
     if (st != OK)
         return st;
-    begin(s, &c, &t, REDIS_ADD, key);
-    make_token(s, t.token);
-    redis_call_add_text(&c, t.token);
-    add_number(&c, t.number, turn);
-    redis_call_add_text(&c, s->ttl_ms);
-    redis_call_add(&c, record->bytes, record->size);
-    st = call_for_letter(s, &c, "KX", &said, err);
-    if (st == OK && said == 'X')
-        st = error_set(err, ERR_CONFLICT, "the session store has such a session already");
-    return st;
-}
-
-/* Give back what was taken; a failure has no effect but that it takes until the lease expires. */
-static enum status end_lease(struct store_redis *s, const struct redis_lease *lease, uint64_t turn,
-                             const struct session_bytes *record, struct error *err)
-{
-    struct redis_call c;
-    struct texts t;
-    char said = '\0';
-    begin(s, &c, &t, REDIS_GIVE, &lease->key);
-    redis_call_add_text(&c, lease->token);
-    redis_call_add_text(&c, lease->w);
-    redis_call_add_text(&c, s->ttl_ms);
-    if (record != NULL) {
-        add_number(&c, t.number, turn);
-        redis_call_add(&c, record->bytes, record->size);
-    }
-    const enum status st = call_for_letter(s, &c, "KNL", &said, err);
-    if (st != OK || said == 'K')
-        return st;
-    return error_set(err, ERR_CONFLICT,
-                     said == 'N' ? "the session was removed meanwhile"
-                                 : "another daemon has gone on with the session meanwhile, since this one could not "
-                                   "reach the session store");
-}
-
-static enum status take(struct session_store *store, const struct session_key *key, uint64_t turn,
-                        struct session_bytes *ret, struct error *err)
-{
-    struct store_redis *s = whole_of(store);
-    struct redis_call c;
-    struct redis_reply reply;
-    struct redis_lease lease;
-    struct session_bytes record;
-    struct texts t;
-    make_token(s, t.token);
-    if (!redis_leases_ask(&s->leases, key, t.token))
-        return error_set(err, ERR_NOMEM, "out of memory for a session");
-    begin(s, &c, &t, REDIS_TAKE, key);
-    redis_call_add_text(&c, t.token);
-    add_number(&c, t.number, turn);
-    redis_call_add_text(&c, s->ttl_ms);
-    redis_call_add_text(&c, s->lease_ms);
-    redis_call_add_text(&c, s->name);
-    add_number(&c, t.most, STORE_RECORD_BYTES_MAX);
-    c.reply_max = STORE_RECORD_BYTES_MAX + STORE_REPLY_BYTES_MAX;
-    enum status st = redis_pool_call(s->pool, &c, &reply, err);
-    if (st != OK) {
-        (void)redis_leases_end(&s->leases, key, NULL);
-        return st;
-    }
-    st = read_refusal(&reply, err);
-    if (st == OK) {
-        st = read_record(&reply, &record, err);
-        if (reply.size > REDIS_TOKEN_TEXT)
-            redis_leases_hold(&s->leases, key, reply.text + 1);
-    }
-    redis_reply_clear(&reply);
-    if (st == OK)
-        *ret = record;
-    else if (redis_leases_end(&s->leases, key, &lease) && lease.state == REDIS_LEASE_HELD)
-        (void)end_lease(s, &lease, 0, NULL, NULL);
-    return st;
-}
-
-static enum status give(struct session_store *store, const struct session_key *key, uint64_t turn,
-                        const struct session_bytes *record, struct error *err)
-{
-    struct store_redis *s = whole_of(store);
-    struct redis_lease lease;
-    if (!redis_leases_end(&s->leases, key, &lease))
-        return error_set(err, ERR_CONFLICT, "the session was removed or given back meanwhile, or never taken");
-    const enum status st = record != NULL ? check_size(record, err) : OK;
-    if (st == OK)
-        return end_lease(s, &lease, turn, record, err);
-    (void)end_lease(s, &lease, 0, NULL, NULL);
-    return st;
-}
-
-static void let_go(struct session_store *store, const struct session_key *key)
-{
-    struct store_redis *s = whole_of(store);
-    if (redis_leases_leave(&s->leases, key))
-        redis_pool_work(s->pool);
-}
-
-/* The keeper's. If this daemon has taken one anew meanwhile, the token tells the server that the lease is another. */
-static void end_left(void *arg)
-{
-    struct store_redis *s = arg;
-    struct redis_lease lease;
-    struct error err;
-    while (redis_leases_next_left(&s->leases, &lease)) {
-        const enum status st = end_lease(s, &lease, 0, NULL, &err);
-        if (st != OK && st != ERR_CONFLICT)
-            log_warning("a session is kept from other daemons until its lease ends: %s", err.message);
-    }
-}
-
-static enum status look(struct session_store *store, const struct session_key *key, uint64_t turn,
-                        struct session_bytes *ret, struct error *err)
-{
-    struct store_redis *s = whole_of(store);
-    struct redis_call c;
-    struct redis_reply reply;
-    struct session_bytes record;
-    struct texts t;
-    begin(s, &c, &t, REDIS_LOOK, key);
-    add_number(&c, t.number, turn);
-    add_number(&c, t.most, STORE_RECORD_BYTES_MAX);
-    c.reply_max = STORE_RECORD_BYTES_MAX + STORE_REPLY_BYTES_MAX;
-    enum status st = redis_pool_call(s->pool, &c, &reply, err);
-    if (st != OK)
-        return st;
-    st = read_refusal(&reply, err);
-    if (st == OK)
-        st = read_record(&reply, &record, err);
-    redis_reply_clear(&reply);
-    if (st == OK)
-        *ret = record;
+    st = read_record(reply, NULL, ret, err);
+    freeReplyObject(reply);
     return st;
 }
 
 static enum status remove_session(struct session_store *store, const struct session_key *key, struct error *err)
 {
+    static const char script[] = "local there = redis.call('DEL', KEYS[1])\n"
+                                 "redis.call('DEL', KEYS[2])\n"
+                                 "return there == 1 and 'K' or 'N'\n";
     struct store_redis *s = whole_of(store);
-    struct redis_call c;
-    struct texts t;
+    struct call c;
     char said;
-    begin(s, &c, &t, REDIS_REMOVE, key);
-    redis_call_add_text(&c, s->daemon);
-    const enum status st = call_for_letter(s, &c, "K", &said, err);
-    if (st == OK)
-        (void)redis_leases_end(&s->leases, key, NULL);
-    return st;
+    begin(s, &c, script, key);
+    return call_for_letter(s, &c, 'K', &said, err);
 }
 
+/* Not what another daemon has. */
 static void set_aside(struct session_store *store, const struct session_key *key)
 {
+    static const char script[] = "local lease = redis.call('GET', KEYS[2])\n"
+                                 "if lease and lease:sub(1, 32) ~= ARGV[1] then return 'K' end\n"
+                                 "if redis.call('EXISTS', KEYS[1]) == 0 then return 'N' end\n"
+                                 "redis.call('RENAME', KEYS[1], KEYS[3])\n"
+                                 "redis.call('PEXPIRE', KEYS[3], ARGV[2])\n"
+                                 "redis.call('DEL', KEYS[2])\n"
+                                 "return 'K'\n";
     struct store_redis *s = whole_of(store);
-    struct redis_call c;
+    struct call c;
     struct error err;
-    struct texts t;
-    char said, hex[SESSION_KEY_TEXT], count[KEY_TEXT_MAX], places[KEY_TEXT_MAX];
-    (void)redis_leases_end(&s->leases, key, NULL);
-    session_key_print(key, hex);
-    (void)snprintf(count, sizeof count, "%saside:count", s->prefix);
-    (void)snprintf(places, sizeof places, "%saside:", s->prefix);
-    begin(s, &c, &t, REDIS_ASIDE, key);
-    redis_call_add_text(&c, count);
-    c.keys++;
-    redis_call_add_text(&c, s->daemon);
-    redis_call_add_text(&c, hex);
-    redis_call_add_text(&c, places);
-    add_number(&c, t.number, STORE_ASIDE_MAX);
-    add_number(&c, t.most, UINT64_C(1000) * STORE_ASIDE_S);
-    if (call_for_letter(s, &c, "K", &said, &err) != OK)
+    char said, ms[NUMBER_TEXT_MAX];
+    (void)snprintf(ms, sizeof ms, "%" PRIu64, UINT64_C(1000) * STORE_ASIDE_S);
+    begin(s, &c, script, key);
+    add_text(&c, s->daemon);
+    add_text(&c, ms);
+    const enum status st = call_for_letter(s, &c, 'K', &said, &err);
+    if (st != OK && st != ERR_NOT_FOUND)
         log_warning("session store: a record that is of no use could not be set aside: %s", err.message);
-}
-
-static void touch(struct session_store *store, const struct session_key *key, uint32_t ttl_s)
-{
-    struct store_redis *s = whole_of(store);
-    struct redis_call c;
-    struct texts t;
-    char said;
-    begin(s, &c, &t, REDIS_TOUCH, key);
-    add_number(&c, t.number, UINT64_C(1000) * ttl_s);
-    (void)call_for_letter(s, &c, "K", &said, NULL);
-}
-
-/* ---- renewing ---------------------------------------------------------------------------------------------------- */
-
-/* Returns how many are lost, or -1 if the server did not say. */
-static int renew(struct store_redis *s, const struct redis_lease some[], size_t count)
-{
-    struct redis_call c;
-    struct redis_reply reply;
-    int lost = 0;
-    redis_call_init(&c, &s->scripts[REDIS_RENEW]);
-    c.is_keepers = true;
-    for (size_t i = 0; i < count; i++) {
-        print_keys(s, &some[i].key, s->renewed[2 * i], s->renewed[2 * i + 1]);
-        redis_call_add_text(&c, s->renewed[2 * i]);
-        redis_call_add_text(&c, s->renewed[2 * i + 1]);
-    }
-    c.keys = c.count;
-    redis_call_add_text(&c, s->ttl_ms);
-    redis_call_add_text(&c, s->lease_ms);
-    redis_call_add_text(&c, s->name);
-    for (size_t i = 0; i < count; i++) {
-        redis_call_add_text(&c, some[i].token);
-        redis_call_add_text(&c, some[i].w);
-    }
-    if (redis_pool_call(s->pool, &c, &reply, NULL) != OK)
-        return -1;
-    for (size_t i = 0; i < count && reply.size == count; i++)
-        if (reply.text[i] != 'K' && redis_leases_lose(&s->leases, &some[i]) && reply.text[i] == 'L')
-            lost++;
-    redis_reply_clear(&reply);
-    return lost;
-}
-
-static void renew_all(void *arg)
-{
-    struct store_redis *s = arg;
-    struct redis_lease some[STORE_RENEWED_AT_A_TIME];
-    int lost = 0, more = 0;
-    size_t count;
-    for (size_t before = SIZE_MAX;
-         more >= 0 && (count = redis_leases_copy(&s->leases, &before, some, STORE_RENEWED_AT_A_TIME)) > 0; lost += more)
-        more = renew(s, some, count);
-    if (lost > 0)
-        log_warning("session store: other daemons have gone on with %d sessions that requests here are using, since "
-                    "the store could not be reached for longer than session leases last; what these add is lost",
-                    lost);
 }
 
 /* ---- start and end ----------------------------------------------------------------------------------------------- */
@@ -374,8 +426,9 @@ static void renew_all(void *arg)
 static void free_store(struct session_store *store)
 {
     struct store_redis *s = whole_of(store);
-    redis_pool_free(s->pool);
-    redis_leases_clear(&s->leases);
+    close_all_locked(s);
+    (void)pthread_mutex_destroy(&s->lock);
+    explicit_bzero(&s->password, sizeof s->password);
     free(s);
 }
 
@@ -383,12 +436,12 @@ static const struct session_store_kind kind = {
     .is_shared = true,
     .add = add,
     .take = take,
-    .give = give,
+    .put = put,
+    .hold_on = hold_on,
     .let_go = let_go,
     .look = look,
     .remove = remove_session,
     .set_aside = set_aside,
-    .touch = touch,
     .free = free_store,
 };
 
@@ -418,14 +471,6 @@ enum status store_redis_check(const struct store_redis_options *o, struct error 
                          "the daemon's name in the session store is \"%.200s\", expected 1 to %d "
                          "characters of ASCII without spaces",
                          o->name, STORE_NAME_MAX);
-    if (o->lease_ms < STORE_LEASE_MIN_MS)
-        return error_set(err, ERR_CONFIG, "leases of the session store last %u ms, expected %d or more",
-                         (unsigned)o->lease_ms, STORE_LEASE_MIN_MS);
-    if (o->timeout_ms == 0 || o->ttl_s == 0 || o->threads == 0 || o->threads > STORE_CONNECTIONS_MAX)
-        return error_set(err, ERR_CONFIG,
-                         "the session store has a time limit of %u ms, keeps sessions %u s and has %u "
-                         "connections, expected more than 0 of each, and at most %d connections",
-                         (unsigned)o->timeout_ms, (unsigned)o->ttl_s, (unsigned)o->threads, STORE_CONNECTIONS_MAX);
     enum status st = redis_address_read(&address, o->url, err);
     if (st == OK)
         st = redis_password_read(&password, o->password_file, err);
@@ -433,14 +478,40 @@ enum status store_redis_check(const struct store_redis_options *o, struct error 
     return st;
 }
 
-static bool draw_daemon(char out[REDIS_DAEMON_TEXT + 1])
+static bool draw_daemon(char out[DAEMON_TEXT + 1])
 {
-    uint8_t random[REDIS_DAEMON_TEXT / 2];
+    uint8_t random[DAEMON_TEXT / 2];
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         return false;
     for (size_t i = 0; i < sizeof random; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", (unsigned)random[i]);
     return true;
+}
+
+/* Does it take anything? Away from the beginning is fine, if it is such a server; and one that is full still gives and
+ * removes what it has. */
+static enum status probe(struct store_redis *s, struct error *err)
+{
+    struct redis_command c = {.count = 0};
+    redisReply *reply = NULL;
+    struct error why;
+    char key[KEY_TEXT_MAX];
+    (void)snprintf(key, sizeof key, "%sprobe", s->prefix);
+    redis_command_add_text(&c, "SET");
+    redis_command_add_text(&c, key);
+    redis_command_add_text(&c, "1");
+    redis_command_add_text(&c, "PX");
+    redis_command_add_text(&c, "1000");
+    const enum status st = ask(s, &c, &reply, &why);
+    const bool is_fine = st == OK
+                             ? strcmp(reply->str, "OK") == 0
+                             : st == ERR_UNAVAILABLE || (st == ERR_STORE && strstr(why.message, "is full") != NULL);
+    if (st == OK)
+        freeReplyObject(reply);
+    if (is_fine)
+        return OK;
+    return error_set(err, st == OK || st == ERR_FORMAT ? ERR_STORE : st, "the session store at %s %s", s->url,
+                     st == OK ? "does not answer as a Redis server would" : why.message);
 }
 
 enum status store_redis_open(struct session_store **ret, const struct store_redis_options *o, struct error *err)
@@ -452,33 +523,26 @@ enum status store_redis_open(struct session_store **ret, const struct store_redi
     if (s == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the session store");
     const uint64_t ttl_ms = UINT64_C(1000) * o->ttl_s;
-    char probe_key[KEY_TEXT_MAX];
-    const struct redis_pool_options options = {
-        .url = o->url,
-        .password_file = o->password_file,
-        .timeout_ms = o->timeout_ms,
-        .connections = o->threads,
-        .probe = &s->scripts[REDIS_PROBE],
-        .probe_key = probe_key,
-        .ticks = {.tick = renew_all, .work = end_left, .arg = s, .tick_ms = o->lease_ms / 3},
-    };
     s->store.kind = &kind;
-    redis_leases_init(&s->leases);
-    for (size_t i = 0; i < REDIS_SCRIPTS; i++)
-        redis_script_init(&s->scripts[i], redis_script_texts[i]);
+    (void)pthread_mutex_init(&s->lock, NULL);
+    s->telling = -1;
+    s->timeout_ms = o->timeout_ms;
+    (void)snprintf(s->url, sizeof s->url, "%s", o->url);
     (void)snprintf(s->prefix, sizeof s->prefix, "%s", o->prefix);
     (void)snprintf(s->name, sizeof s->name, "%s", o->name);
-    /* one that is held stays, renewed as often as leases are */
+    /* what is leased stays */
     (void)snprintf(s->ttl_ms, sizeof s->ttl_ms, "%" PRIu64, ttl_ms > o->lease_ms ? ttl_ms : o->lease_ms);
     (void)snprintf(s->lease_ms, sizeof s->lease_ms, "%u", (unsigned)o->lease_ms);
-    (void)snprintf(probe_key, sizeof probe_key, "%sprobe", o->prefix);
-    if (draw_daemon(s->daemon))
-        st = redis_pool_open(&s->pool, &options, err);
-    else
+    if (!draw_daemon(s->daemon))
         st = error_set(err, ERR_IO, "the system has no random numbers for the session store");
+    if (st == OK)
+        st = redis_address_read(&s->address, o->url, err);
+    if (st == OK)
+        st = redis_password_read(&s->password, o->password_file, err);
+    if (st == OK)
+        st = probe(s, err);
     if (st != OK) {
-        redis_leases_clear(&s->leases);
-        free(s);
+        free_store(&s->store);
         return st;
     }
     *ret = &s->store;

@@ -8,28 +8,21 @@
  *
  * Keys, under the prefix, HEX being session_key_print's:
  *
- *     HEX          a hash: r the record, t its turn, w what wrote it, which no two writings have in common. Expires
- *                  ttl_s after the last add, take, give or touch
+ *     HEX          a hash: r the record, w what wrote it, which no two writings have in common. Expires ttl_s after the
+ *                  last add, take, put or look
  *     HEX:lease    who has taken it: a token of this taking and the daemon's name. Expires after lease_ms
- *     aside:N      what set_aside was called for: the latest 16, each for a day at most; k is its HEX
- *     aside:count  how many there have been
+ *     aside:HEX    what set_aside was called for, for a day
  *     probe        written to see whether the server takes anything
  *
- * Leases. A thread of the store renews those that are held every third of lease_ms, so that a request may take longer;
- * a daemon that dies loses them after lease_ms. A renewal that finds a lease expired, as after the server was away,
- * takes it again if nothing has been written since; so does give. If another daemon has it or has written, the lease is
- * lost: the renewal says so in the log and changes nothing, the request goes on, and its give is ERR_CONFLICT. After
- * give, whatever it returned, nothing is held any more: where that is unknown to the server, the lease expires.
+ * What keeps two daemons from moving a session on from the same place is that put replaces no record but the one that
+ * was taken. The lease is there so that this is told before the work is done and not after. hold_on renews it, but
+ * nobody looks whether that arrived: a daemon that cannot reach the server for longer than lease_ms may find at its end
+ * that another was faster.
  *
- * Time. Every call ends within timeout_ms, connecting and trying again included; only store_redis_open, and
- * store_redis's free, may wait for a name to be looked up as well. After a call that the server did not answer, or not
- * as it should, it is away: all calls are ERR_STORE at once, until the thread, which tries every second and looks up
- * the name anew, has written something. That it goes and comes back is logged once each.
- *
- * A connection that was idle may have been closed meanwhile; then the call is tried once more, on a new one. That is
- * safe although the first may have been executed: look, remove and touch come to the same, and add, take and give carry
- * tokens by which the server knows what it has done already. Nor does a call do harm that the server executes after its
- * time is over: later tokens of a daemon are larger, and an earlier take does not replace a later one. */
+ * Time. Every step of a call ends within timeout_ms, but for looking the server's name up. After a call that the server
+ * did not answer, or not as it should, it is away: for STORE_AWAY_MS all calls are ERR_STORE at once, then the next one
+ * tries it again. That it goes and comes back is logged once each. A call is not tried twice: if its connection breaks,
+ * or its time is over, it may have been executed or not. */
 #ifndef SERVER_SESSION_STORE_REDIS_H
 #define SERVER_SESSION_STORE_REDIS_H
 
@@ -47,10 +40,9 @@ struct store_redis_options {
     const char *password_file;
     const char *prefix;  /* of all keys: "aftd:" */
     const char *name;    /* of this daemon, for others that find a session taken */
-    uint32_t lease_ms;   /* STORE_LEASE_MIN_MS or more; several timeouts, so that one that is slow costs no lease */
-    uint32_t timeout_ms; /* of a call; more than 0. A record of STATE_BYTES_MAX must get through in it */
+    uint32_t lease_ms;   /* more than 0 */
+    uint32_t timeout_ms; /* more than 0. A record of STATE_BYTES_MAX must get through in it */
     uint32_t ttl_s;      /* of a record; more than 0 */
-    uint32_t threads;    /* that call at a time, each of which gets a connection; others wait for one */
 };
 
 /* Can a store be opened so, as far as that can be seen without the server? Errors: ERR_CONFIG, naming what is wrong;

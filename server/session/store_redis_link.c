@@ -3,299 +3,270 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <hiredis/hiredis.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "server/core/clock.h"
+#include "config/limits.h"
 
-enum { CHUNK_BYTES = 16384, ARGS_MAX = 5 + 4 * STORE_RENEWED_AT_A_TIME + 16 };
+enum { CHUNK_BYTES = 16384 };
 
-/* ---- time and errors --------------------------------------------------------------------------------------------- */
-
-/* For poll: milliseconds, rounded up; 0: it is over. */
-static int ms_until(uint64_t deadline_ns)
-{
-    const uint64_t now_ns = clock_now_ns();
-    if (now_ns >= deadline_ns)
-        return 0;
-    const uint64_t ms = (deadline_ns - now_ns + CLOCK_NS_PER_MS - 1) / CLOCK_NS_PER_MS;
-    return ms < INT32_MAX ? (int)ms : INT32_MAX;
-}
+/* ---- connecting -------------------------------------------------------------------------------------------------- */
 
 /* What the system lacks, for now, is not the server's fault. */
 static enum status fail(struct error *err, const char *what, int error)
 {
     if (error == ENOMEM || error == ENOBUFS || error == EMFILE || error == ENFILE)
         return error_set(err, ERR_NOMEM, "finds no memory or descriptor here: %s", strerror(error));
-    return error_set(err, ERR_IO, "%s: %s", what, strerror(error));
+    if (error == EAGAIN || error == EINPROGRESS) /* as the time limit of a socket is told */
+        return error_set(err, ERR_UNAVAILABLE, "does not answer in time");
+    return error_set(err, ERR_UNAVAILABLE, "%s: %s", what, strerror(error));
 }
 
-static enum status await(int fd, short events, uint64_t deadline_ns, struct error *err)
+static enum status connect_to(int *ret, const struct sockaddr *name, socklen_t size, uint32_t timeout_ms,
+                              struct error *err)
 {
-    for (;;) {
-        struct pollfd p = {.fd = fd, .events = events};
-        const int ms = ms_until(deadline_ns);
-        if (ms == 0)
-            return error_set(err, ERR_TIMEOUT, "does not answer in time");
-        const int n = poll(&p, 1, ms);
-        if (n > 0)
-            return OK;
-        if (n < 0 && errno != EINTR)
-            return fail(err, "cannot be waited for", errno);
+    const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
+    const int one = 1, fd = socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return fail(err, "cannot be connected to", errno);
+    if (name->sa_family != AF_UNIX) { /* neither is needed for it to work */
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     }
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 || /* of connect too */
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 || connect(fd, name, size) != 0) {
+        const enum status st = fail(err, "cannot be connected to", errno);
+        (void)close(fd);
+        return st;
+    }
+    *ret = fd;
+    return OK;
 }
 
-/* ---- connecting -------------------------------------------------------------------------------------------------- */
-
-static void find_unix(struct redis_places *ret, const char *path)
+static enum status connect_unix(int *ret, const char *path, uint32_t timeout_ms, struct error *err)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     assert(strlen(path) < sizeof name.sun_path);
     memcpy(name.sun_path, path, strlen(path));
-    *ret = (struct redis_places){.count = 1, .sizes = {sizeof name}};
-    memcpy(&ret->at[0], &name, sizeof name);
+    return connect_to(ret, (const struct sockaddr *)(const void *)&name, sizeof name, timeout_ms, err);
 }
 
-enum status redis_places_find(struct redis_places *ret, const struct redis_address *a, struct error *err)
+static enum status connect_tcp(int *ret, const struct redis_address *a, uint32_t timeout_ms, struct error *err)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *info = NULL;
-    if (a->service[0] == '\0') {
-        find_unix(ret, a->host);
-        return OK;
-    }
     const int code = getaddrinfo(a->host, a->service, &hints, &info);
     if (code == EAI_MEMORY || (code == EAI_SYSTEM && errno == ENOMEM))
         return error_set(err, ERR_NOMEM, "finds no memory here to look up its name");
     if (code != 0)
-        return error_set(err, ERR_IO, "is not found by its name: %s",
+        return error_set(err, ERR_UNAVAILABLE, "is not found by its name: %s",
                          code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code));
-    ret->count = 0;
-    for (const struct addrinfo *i = info; i != NULL && ret->count < STORE_PLACES_MAX; i = i->ai_next) {
-        if (i->ai_addrlen > sizeof ret->at[0])
-            continue;
-        memset(&ret->at[ret->count], 0, sizeof ret->at[0]);
-        memcpy(&ret->at[ret->count], i->ai_addr, i->ai_addrlen);
-        ret->sizes[ret->count++] = i->ai_addrlen;
-    }
+    enum status st = ERR_UNAVAILABLE;
+    for (const struct addrinfo *i = info; i != NULL && st == ERR_UNAVAILABLE; i = i->ai_next)
+        st = connect_to(ret, i->ai_addr, i->ai_addrlen, timeout_ms, err);
     freeaddrinfo(info);
-    return ret->count > 0 ? OK : error_set(err, ERR_IO, "is not found by its name: it has no address");
-}
-
-static enum status connect_to(struct redis_link *l, const struct sockaddr_storage *at, socklen_t size,
-                              uint64_t deadline_ns, struct error *err)
-{
-    const int one = 1;
-    int error = 0;
-    socklen_t error_size = sizeof error;
-    l->fd = socket(at->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (l->fd < 0)
-        return fail(err, "cannot be connected to", errno);
-    if (at->ss_family != AF_UNIX) { /* neither is needed for it to work */
-        (void)setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        (void)setsockopt(l->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    }
-    if (connect(l->fd, (const struct sockaddr *)(const void *)at, size) != 0) {
-        if (errno != EINPROGRESS)
-            return fail(err, "cannot be connected to", errno);
-        const enum status st = await(l->fd, POLLOUT, deadline_ns, err);
-        if (st != OK)
-            return st;
-        if (getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &error, &error_size) != 0 || error != 0)
-            return fail(err, "cannot be connected to", error != 0 ? error : errno);
-    }
-    return OK;
+    return st;
 }
 
 /* One command of the handshake, to which the answer is "OK". */
-static enum status greet(struct redis_link *l, const char *const args[], size_t count, uint64_t deadline_ns,
-                         struct error *err)
+static enum status greet(int fd, const struct redis_command *c, struct error *err)
 {
-    struct redis_reply reply = {.whole = NULL};
-    size_t sizes[3];
-    assert(count <= sizeof sizes / sizeof sizes[0]);
-    for (size_t i = 0; i < count; i++)
-        sizes[i] = strlen(args[i]);
-    enum status st = redis_link_ask(l, args, sizes, count, STORE_REPLY_BYTES_MAX, deadline_ns, &reply, err);
+    redisReply *reply = NULL;
+    struct error why;
+    enum status st = redis_link_ask(fd, c, &reply, &why);
+    if (st == ERR_STORE)
+        return error_set(err, ERR_CONFIG, "refuses %s, and %s",
+                         strcmp(c->args[0], "AUTH") == 0 ? "the user or the password" : "the database", why.message);
     if (st != OK)
-        return st;
-    if (redis_reply_is_away(&reply))
-        st = error_set(err, ERR_UNAVAILABLE, "says: %.200s", reply.text);
-    else if (reply.type == REDIS_FAILURE)
-        st = error_set(err, ERR_CONFIG, "refuses %s: %.200s",
-                       strcmp(args[0], "AUTH") == 0 ? "the user or the password" : "the database", reply.text);
-    else if (reply.type != REDIS_TEXT || reply.size != 2 || memcmp(reply.text, "OK", 2) != 0)
-        st = error_set(err, ERR_FORMAT, "does not answer %s with OK, as a Redis server would", args[0]);
-    redis_reply_clear(&reply);
+        return error_set(err, st, "%s", why.message);
+    if (strcmp(reply->str, "OK") != 0)
+        st = error_set(err, ERR_FORMAT, "does not answer %s with OK, as a Redis server would", c->args[0]);
+    freeReplyObject(reply);
     return st;
 }
 
-enum status redis_link_open(struct redis_link *ret, const struct redis_places *places, const struct redis_address *a,
-                            const struct redis_password *password, uint64_t deadline_ns, struct error *err)
+static enum status log_in(int fd, const struct redis_address *a, const struct redis_password *p, struct error *err)
 {
-    struct redis_link l = {.fd = -1};
-    enum status st = ERR_IO;
-    for (size_t i = 0; i < places->count && (st == ERR_IO || st == ERR_TIMEOUT); i++) {
-        /* so that one that does not answer leaves time for the next */
-        const uint64_t now_ns = clock_now_ns(), left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
-        redis_link_close(&l);
-        st = connect_to(&l, &places->at[i], places->sizes[i], now_ns + left_ns / (places->count - i), err);
-    }
-    if (st == OK && password->password[0] != '\0') {
-        const char *const args[] = {"AUTH", password->user, password->password}, *const old[] = {"AUTH", args[2]};
-        st = args[1][0] != '\0' ? greet(&l, args, 3, deadline_ns, err) : greet(&l, old, 2, deadline_ns, err);
-    }
+    struct redis_command auth = {.count = 0}, select = {.count = 0};
+    enum status st = OK;
+    redis_command_add_text(&auth, "AUTH");
+    if (p->user[0] != '\0')
+        redis_command_add_text(&auth, p->user);
+    redis_command_add_text(&auth, p->password);
+    redis_command_add_text(&select, "SELECT");
+    redis_command_add_text(&select, a->database);
+    if (p->password[0] != '\0')
+        st = greet(fd, &auth, err);
     if (st == OK && strcmp(a->database, "0") != 0)
-        st = greet(&l, (const char *const[]){"SELECT", a->database}, 2, deadline_ns, err);
-    if (st == OK)
-        *ret = l;
-    else
-        redis_link_close(&l);
+        st = greet(fd, &select, err);
     return st;
 }
 
-void redis_link_close(struct redis_link *l)
+enum status redis_link_open(int *ret, const struct redis_address *a, const struct redis_password *password,
+                            uint32_t timeout_ms, struct error *err)
 {
-    if (l->fd >= 0)
-        (void)close(l->fd);
-    l->fd = -1;
+    int fd = -1;
+    enum status st =
+        a->service[0] == '\0' ? connect_unix(&fd, a->host, timeout_ms, err) : connect_tcp(&fd, a, timeout_ms, err);
+    if (st == OK)
+        st = log_in(fd, a, password, err);
+    if (st == OK)
+        *ret = fd;
+    else if (fd >= 0)
+        (void)close(fd);
+    return st;
 }
 
-bool redis_link_is_stale(const struct redis_link *l)
+bool redis_link_is_stale(int fd)
 {
-    struct pollfd p = {.fd = l->fd, .events = POLLIN};
+    struct pollfd p = {.fd = fd, .events = POLLIN};
     return poll(&p, 1, 0) != 0;
 }
 
 /* ---- a command and its reply ------------------------------------------------------------------------------------- */
 
-void redis_reply_clear(struct redis_reply *r)
+void redis_command_add(struct redis_command *c, const void *bytes, size_t size)
 {
-    if (r->whole != NULL)
-        freeReplyObject(r->whole);
-    *r = (struct redis_reply){.whole = NULL};
+    assert(c->count < REDIS_ARGS_MAX);
+    c->args[c->count] = bytes;
+    c->sizes[c->count++] = size;
 }
 
-bool redis_reply_is_away(const struct redis_reply *r)
+void redis_command_add_text(struct redis_command *c, const char *text)
 {
-    static const char *const words[] = {"LOADING ", "READONLY ",   "MASTERDOWN ",  "MISCONF ",
-                                        "BUSY ",    "NOREPLICAS ", "CLUSTERDOWN ", "ERR max number of clients"};
-    for (size_t i = 0; r->type == REDIS_FAILURE && i < sizeof words / sizeof words[0]; i++)
-        if (strncmp(r->text, words[i], strlen(words[i])) == 0)
+    redis_command_add(c, text, strlen(text));
+}
+
+static bool begins_with_any(const char *text, const char *const words[], size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(text, words[i], strlen(words[i])) == 0)
             return true;
     return false;
 }
 
-static enum status send_all(struct redis_link *l, const char *bytes, size_t size, uint64_t deadline_ns,
-                            struct error *err)
+/* An error of the server's, which begins with a word in capitals. */
+static enum status judge(const char *said, struct error *err)
 {
-    while (size > 0) {
-        const ssize_t n = send(l->fd, bytes, size, MSG_NOSIGNAL);
-        if (n >= 0) {
-            bytes += n;
-            size -= (size_t)n;
-        } else if (errno == EAGAIN) {
-            const enum status st = await(l->fd, POLLOUT, deadline_ns, err);
-            if (st != OK)
-                return st;
-        } else if (errno != EINTR) {
-            return fail(err, "has closed the connection", errno);
-        }
-    }
-    return OK;
+    static const char *const away[] = {"LOADING ", "READONLY ",   "MASTERDOWN ",  "MISCONF ",
+                                       "BUSY ",    "NOREPLICAS ", "CLUSTERDOWN ", "ERR max number of clients"};
+    static const char *const locked_out[] = {"NOAUTH ", "NOPERM ", "DENIED "}, *const full[] = {"OOM "};
+    if (begins_with_any(said, full, 1))
+        return error_set(err, ERR_STORE, "is full: %.200s", said);
+    return error_set(err,
+                     begins_with_any(said, away, sizeof away / sizeof away[0])                     ? ERR_UNAVAILABLE
+                     : begins_with_any(said, locked_out, sizeof locked_out / sizeof locked_out[0]) ? ERR_CONFIG
+                                                                                                   : ERR_STORE,
+                     "says: %.200s", said);
 }
 
-static enum status send_command(struct redis_link *l, const char *const args[], const size_t sizes[], size_t count,
-                                uint64_t deadline_ns, struct error *err)
+/* NULL: out of memory. */
+static char *format(const struct redis_command *c, size_t *size)
 {
-    char *command = NULL;
-    const char *unqualified[ARGS_MAX]; /* hiredis's const stands elsewhere */
-    assert(count <= ARGS_MAX);
-    memcpy(unqualified, args, count * sizeof args[0]);
-    const long long size = redisFormatCommandArgv(&command, (int)count, unqualified, sizes);
-    if (size < 0)
+    char *text = NULL;
+    const char *args[REDIS_ARGS_MAX]; /* hiredis's const stands elsewhere */
+    memcpy(args, c->args, sizeof args);
+    const long long bytes = redisFormatCommandArgv(&text, c->count, args, c->sizes);
+    *size = bytes >= 0 ? (size_t)bytes : 0;
+    return bytes >= 0 ? text : NULL;
+}
+
+static enum status send_all(int fd, const struct redis_command *c, struct error *err)
+{
+    enum status st = OK;
+    size_t size;
+    char *text = format(c, &size);
+    if (text == NULL)
         return error_set(err, ERR_NOMEM, "finds no memory here for a command");
-    const enum status st = send_all(l, command, (size_t)size, deadline_ns, err);
-    redisFreeCommand(command);
+    for (size_t sent = 0; st == OK && sent < size;) {
+        const ssize_t n = send(fd, text + sent, size - sent, MSG_NOSIGNAL);
+        if (n >= 0)
+            sent += (size_t)n;
+        else if (errno != EINTR)
+            st = fail(err, "has closed the connection", errno);
+    }
+    redisFreeCommand(text);
     return st;
 }
 
-/* Only replies of one part are asked for: with others a server could have much more memory taken than it sends. */
-static bool begins_reply(char c)
+/* How many bytes a reply that begins so may have. Only those of one part are asked for: with others a server could have
+ * much more memory taken than it sends. */
+static size_t most_of(char first)
 {
-    return c == '$' || c == '+' || c == '-' || c == ':';
+    return first == '$'                                   ? STATE_BYTES_MAX + CHUNK_BYTES
+           : first == '+' || first == '-' || first == ':' ? CHUNK_BYTES
+                                                          : 0;
 }
 
 /* Read on until *whole is a reply. */
-static enum status read_whole(const struct redis_link *l, redisReader *reader, void **whole, size_t bytes_max,
-                              uint64_t deadline_ns, struct error *err)
+static enum status read_whole(int fd, redisReader *reader, void **whole, struct error *err)
 {
     char chunk[CHUNK_BYTES];
-    for (size_t got = 0; *whole == NULL;) {
-        const enum status st = await(l->fd, POLLIN, deadline_ns, err);
-        if (st != OK)
-            return st;
-        const ssize_t n = recv(l->fd, chunk, sizeof chunk, 0);
-        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+    for (size_t got = 0, most = 0; *whole == NULL;) {
+        const ssize_t n = recv(fd, chunk, sizeof chunk, 0);
+        if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return fail(err, "has closed the connection", errno);
         if (n == 0)
-            return error_set(err, ERR_IO, "has closed the connection");
-        if (got == 0 && !begins_reply(chunk[0]))
-            return error_set(err, ERR_FORMAT, "does not answer as a Redis server would");
+            return error_set(err, ERR_UNAVAILABLE, "has closed the connection");
+        most = got == 0 ? most_of(chunk[0]) : most;
         got += (size_t)n;
-        if (got > bytes_max + CHUNK_BYTES)
-            return error_set(err, ERR_FORMAT, "answers with more than the %zu bytes that are expected at most",
-                             bytes_max);
-        if (redisReaderFeed(reader, chunk, (size_t)n) != REDIS_OK || redisReaderGetReply(reader, whole) != REDIS_OK)
-            return reader->err == REDIS_ERR_OOM ? error_set(err, ERR_NOMEM, "finds no memory here for an answer")
-                                                : error_set(err, ERR_FORMAT,
-                                                            "does not answer as a Redis server would: "
-                                                            "%s",
-                                                            reader->errstr);
+        if (got > most)
+            return error_set(err, ERR_FORMAT, "does not answer as a Redis server would");
+        if (redisReaderFeed(reader, chunk, (size_t)n) == REDIS_OK && redisReaderGetReply(reader, whole) == REDIS_OK)
+            continue;
+        if (reader->err == REDIS_ERR_OOM)
+            return error_set(err, ERR_NOMEM, "finds no memory here for an answer");
+        return error_set(err, ERR_FORMAT, "does not answer as a Redis server would: %s", reader->errstr);
     }
-    if (reader->pos != reader->len)
-        return error_set(err, ERR_FORMAT, "answers with more than was asked for");
-    return OK;
+    return reader->pos == reader->len ? OK : error_set(err, ERR_FORMAT, "answers with more than was asked for");
 }
 
-static struct redis_reply reply_of(void *whole)
-{
-    const redisReply *r = whole;
-    const bool has_text =
-        r->type == REDIS_REPLY_STRING || r->type == REDIS_REPLY_STATUS || r->type == REDIS_REPLY_ERROR;
-    return (struct redis_reply){.type = !has_text                      ? REDIS_OTHER
-                                        : r->type == REDIS_REPLY_ERROR ? REDIS_FAILURE
-                                                                       : REDIS_TEXT,
-                                .text = has_text ? r->str : NULL,
-                                .size = has_text ? r->len : 0,
-                                .whole = whole};
-}
-
-enum status redis_link_ask(struct redis_link *l, const char *const args[], const size_t sizes[], size_t count,
-                           size_t bytes_max, uint64_t deadline_ns, struct redis_reply *ret, struct error *err)
+enum status redis_link_ask(int fd, const struct redis_command *c, redisReply **ret, struct error *err)
 {
     void *whole = NULL;
-    /* Each reply has its own, which leaves no large buffer with the connection. */
-    redisReader *reader = redisReaderCreate();
+    redisReader *reader = redisReaderCreate(); /* which leaves no large buffer with the connection */
     if (reader == NULL)
         return error_set(err, ERR_NOMEM, "finds no memory here for an answer");
-    enum status st = send_command(l, args, sizes, count, deadline_ns, err);
+    enum status st = send_all(fd, c, err);
     if (st == OK)
-        st = read_whole(l, reader, &whole, bytes_max, deadline_ns, err);
+        st = read_whole(fd, reader, &whole, err);
     redisReaderFree(reader);
-    assert(st != OK || whole != NULL);
+    redisReply *reply = whole;
+    if (st == OK && reply->type == REDIS_REPLY_ERROR)
+        st = judge(reply->str, err);
+    else if (st == OK && reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_STATUS)
+        st = error_set(err, ERR_FORMAT, "does not answer as a Redis server would");
     if (st == OK)
-        *ret = reply_of(whole);
-    else if (whole != NULL)
-        freeReplyObject(whole);
+        *ret = reply;
+    else if (reply != NULL)
+        freeReplyObject(reply);
     return st;
+}
+
+bool redis_link_tell(int fd, const struct redis_command *c)
+{
+    size_t size;
+    char *text = format(c, &size);
+    const ssize_t n = text != NULL ? send(fd, text, size, MSG_DONTWAIT | MSG_NOSIGNAL) : -1;
+    redisFreeCommand(text);
+    return n >= 0 && (size_t)n == size;
+}
+
+bool redis_link_drain(int fd)
+{
+    char dropped[256];
+    ssize_t n;
+    do
+        n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
+    while (n > 0);
+    return n < 0 && errno == EAGAIN;
 }

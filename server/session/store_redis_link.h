@@ -1,67 +1,48 @@
-/* store_redis_link.h - one connection to a Redis server: a command goes out, its reply comes back, each within a time
- * limit that holds for the whole of it. hiredis makes the commands and reads the replies; sockets are our own, because
- * hiredis bounds single reads only and ends the process where it has no memory to connect.
+/* store_redis_link.h - one connection to a Redis server: a command goes out, its reply comes back. hiredis makes the
+ * commands and reads the replies; what connects, sends and receives is our own, because hiredis's ends the process
+ * where it has no memory. Each step (one address, one write, one read) has the time limit for itself; looking a name up
+ * may take as long as the resolver lets it.
  *
- * What failed, told apart for those who decide what to do next: ERR_TIMEOUT: the time is over; ERR_IO: there is no
- * connection, or it broke; ERR_UNAVAILABLE: the server says that it can serve nobody now; ERR_FORMAT: what came is no
- * reply of such a server, or not one that was asked for; ERR_CONFIG: the server does not let us in; ERR_NOMEM: there is
- * no memory, or no descriptor. After each of them the connection is of no use any more. Messages go on after "the
- * session store": "does not answer in time".
+ * What failed, told apart for those who decide what to do next: ERR_UNAVAILABLE: there is no connection any more, it
+ * took too long, or the server says that it can serve nobody now; ERR_FORMAT: what answers is no such server;
+ * ERR_CONFIG: it does not let us in; ERR_STORE: it says that it cannot do that; ERR_NOMEM: there is no memory here, or
+ * no descriptor. After all but ERR_STORE the connection is of no use any more. Messages go on after "the session
+ * store": "does not answer in time".
  *
- * A connection belongs to one thread at a time; no other state. */
+ * A connection is a socket, and belongs to one thread at a time; no other state. */
 #ifndef SERVER_SESSION_STORE_REDIS_LINK_H
 #define SERVER_SESSION_STORE_REDIS_LINK_H
 
+#include <hiredis/hiredis.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/socket.h>
 
-#include "config/limits.h"
 #include "config/status.h"
 #include "server/session/store_redis_url.h"
 
-/* Where a name leads to. */
-struct redis_places {
-    struct sockaddr_storage at[STORE_PLACES_MAX];
-    socklen_t sizes[STORE_PLACES_MAX];
-    size_t count; /* at least 1 */
-};
-
-/* Looks the name up, which may take as long as the resolver lets it. Errors: ERR_IO, ERR_NOMEM. */
-enum status redis_places_find(struct redis_places *ret, const struct redis_address *a, struct error *err);
-
-struct redis_link {
-    int fd; /* -1: none */
-};
-
-/* Connect to the first of the places that accepts, say who we are and choose the database. */
-enum status redis_link_open(struct redis_link *ret, const struct redis_places *places, const struct redis_address *a,
-                            const struct redis_password *password, uint64_t deadline_ns, struct error *err);
-void redis_link_close(struct redis_link *l); /* one that is not open is a no-op */
+/* Connect to the first of the address's places that accepts, say who we are and choose the database. close() ends
+ * it. */
+enum status redis_link_open(int *ret, const struct redis_address *a, const struct redis_password *password,
+                            uint32_t timeout_ms, struct error *err);
 /* Has the server closed it, or sent what nobody asked for, while it was idle? */
-bool redis_link_is_stale(const struct redis_link *l);
+bool redis_link_is_stale(int fd);
 
-enum redis_reply_type {
-    REDIS_TEXT,
-    REDIS_FAILURE, /* the server's error, its first word in capitals: "NOSCRIPT No matching script." */
-    REDIS_OTHER    /* a number, or nothing */
+enum { REDIS_ARGS_MAX = 12 };
+struct redis_command {
+    int count;
+    const char *args[REDIS_ARGS_MAX]; /* borrowed */
+    size_t sizes[REDIS_ARGS_MAX];
 };
-struct redis_reply {
-    enum redis_reply_type type;
-    const char *text; /* [size], unless OTHER, with a NUL behind it */
-    size_t size;
-    void *whole; /* what it lies in */
-};
-void redis_reply_clear(struct redis_reply *r); /* zeroed is fine; zeroes it */
+void redis_command_add(struct redis_command *c, const void *bytes, size_t size);
+void redis_command_add_text(struct redis_command *c, const char *text);
 
-/* Send args [count], of sizes [count] bytes, and read what comes back, at most about bytes_max. *ret is set only on
- * OK, also if the server says that it failed: redis_reply_clear. */
-enum status redis_link_ask(struct redis_link *l, const char *const args[], const size_t sizes[], size_t count,
-                           size_t bytes_max, uint64_t deadline_ns, struct redis_reply *ret, struct error *err);
-
-/* Is it an error of a server that cannot serve anybody now: it starts, has become a replica, cannot write, is full of
- * connections? */
-bool redis_reply_is_away(const struct redis_reply *r);
+/* *ret is a text, with a NUL behind it: freeReplyObject. */
+enum status redis_link_ask(int fd, const struct redis_command *c, redisReply **ret, struct error *err);
+/* The same without waiting, or knowing what comes of it, on a connection that is for nothing else. False: there is none
+ * any more, or no memory. */
+bool redis_link_tell(int fd, const struct redis_command *c);
+/* Drop what was answered to that. False: there is no connection any more. */
+bool redis_link_drain(int fd);
 
 #endif

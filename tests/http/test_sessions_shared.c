@@ -21,7 +21,7 @@
 
 #define MODEL "weights/models/enwik8-aft-local"
 
-enum { LIMIT_S = 580, ROUNDS = 12, PIECE = 15, DAEMONS = 2, TRIES = 200 };
+enum { LIMIT_S = 580, TAIL = 64, ROUNDS = 12, PIECE = 15, DAEMONS = 2, TRIES = 200 };
 
 static struct redis_server server;
 static struct daemon daemons[DAEMONS];
@@ -126,10 +126,10 @@ static void what_can_be_done_with_one_can_be_done_anywhere(void **state)
 }
 
 /* Begin a stream that lasts; the socket. */
-static int hold(const struct daemon *d, const char *id, struct raw_input *in)
+static int hold(const struct daemon *d, const char *id, int tokens, struct raw_input *in)
 {
     char body[128];
-    (void)snprintf(body, sizeof body, "{\"session\": \"%s\", \"max_tokens\": 60000, \"stream\": true}", id);
+    (void)snprintf(body, sizeof body, "{\"session\": \"%s\", \"max_tokens\": %d, \"stream\": true}", id, tokens);
     char *request = raw_post("/generate", body, "");
     const int fd = raw_connect(d->port);
     assert_true(raw_send_text(fd, request));
@@ -144,7 +144,7 @@ static void one_daemon_at_a_time_has_it(void **state)
     (void)state;
     start("--sessions-lease-ms=1000");
     put(&daemons[0], "chat", 201);
-    const int fd = hold(&daemons[0], "chat", &in);
+    const int fd = hold(&daemons[0], "chat", 60000, &in);
     refused(&daemons[1], "POST", "chat", 409, "conflict", "daemon-0");
     refused(&daemons[0], "POST", "chat", 409, "conflict", "in use");
     test_sleep_ms(1500); /* longer than a lease: it is renewed */
@@ -162,6 +162,34 @@ static void one_daemon_at_a_time_has_it(void **state)
     }
     assert_int_equal(r.status, 200);
     reply_clear(&r);
+}
+
+/* As while a daemon cannot reach the server: its lease has expired, and another goes on. */
+static void of_two_that_go_on_from_one_place_the_first_to_end_wins(void **state)
+{
+    struct raw_input in;
+    uint8_t text[PIECE + 3];
+    char lease[160];
+    size_t n = 0;
+    (void)state;
+    start("--sessions-lease-ms=600000");
+    put(&daemons[0], "chat", 201);
+    const int fd = hold(&daemons[0], "chat", 6000, &in);
+    const char *keys = redis_server_ask(&server, "KEYS *:lease"), *key = strstr(keys, "aftd:");
+    assert_non_null(key);
+    (void)snprintf(lease, sizeof lease, "DEL %.*s", (int)strcspn(key, "\r\n"), key);
+    assert_int_equal(redis_server_number(&server, lease), 1);
+    json_decref(session_generate(&daemons[1], "chat", json_pack("{s:i}", "max_tokens", PIECE), text, &n));
+    while (raw_receive(fd, &in, "\"code\":\"conflict\"", HANG_MS) != RAW_FOUND) {
+        assert_int_equal(in.size, sizeof in.bytes - 1); /* it is full: go on behind its end */
+        memmove(in.bytes, in.bytes + in.size - TAIL, TAIL + 1);
+        in.size = TAIL;
+    }
+    raw_close(fd);
+    json_t *about = session_get(&daemons[0], "chat");
+    assert_int_equal(json_integer_value(json_object_get(about, "turn")), 2);
+    assert_int_equal(json_integer_value(json_object_get(about, "position")), 15 + n);
+    json_decref(about);
 }
 
 static void without_the_server_all_else_goes_on(void **state)
@@ -251,6 +279,7 @@ int main(void)
         EACH(a_text_goes_on_in_the_other_daemon),
         EACH(what_can_be_done_with_one_can_be_done_anywhere),
         EACH(one_daemon_at_a_time_has_it),
+        EACH(of_two_that_go_on_from_one_place_the_first_to_end_wins),
         EACH(without_the_server_all_else_goes_on),
         EACH(two_that_ask_at_once_never_both_have_it),
         EACH(settings_that_do_not_go_together_are_refused),

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "config/limits.h"
 #include "server/core/metrics.h"
 #include "server/session/store_redis.h"
 #include "tests/support/daemon.h"
@@ -32,13 +33,8 @@ static const struct session_key key = {{0xab, 1}};
 
 static struct store_redis_options options_of(const char *url)
 {
-    return (struct store_redis_options){.url = url,
-                                        .prefix = "aftd:",
-                                        .name = "one",
-                                        .lease_ms = LEASE_MS,
-                                        .timeout_ms = HANG_MS,
-                                        .ttl_s = 1000,
-                                        .threads = 2};
+    return (struct store_redis_options){
+        .url = url, .prefix = "aftd:", .name = "one", .lease_ms = LEASE_MS, .timeout_ms = HANG_MS, .ttl_s = 1000};
 }
 
 static struct session_store *open_store_with(const struct store_redis_options *o)
@@ -78,7 +74,7 @@ static void look(struct session_store *s, enum status expected, const char *mess
 {
     struct session_bytes got = {NULL, 0};
     struct error err;
-    check(s->kind->look(s, &key, 0, &got, &err), &err, expected, message);
+    check(s->kind->look(s, &key, &got, &err), &err, expected, message);
     free(got.bytes);
 }
 
@@ -87,7 +83,7 @@ static void await_back(struct session_store *s)
     for (const int64_t end = test_now_ms() + HANG_MS;; test_sleep_ms(10)) {
         struct session_bytes got = {NULL, 0};
         struct error err;
-        const enum status st = s->kind->look(s, &key, 0, &got, &err);
+        const enum status st = s->kind->look(s, &key, &got, &err);
         free(got.bytes);
         if (st != ERR_STORE)
             return;
@@ -136,10 +132,11 @@ static void *use(void *arg)
     struct user *u = arg;
     uint64_t most = 1; /* that was ever given */
     while (!atomic_load(&is_over)) {
+        struct session_claim claim;
         struct session_bytes got;
         struct error err;
         char record[32];
-        if (counted(u, u->store->kind->take(u->store, &u->key, 0, &got, &err)) != OK) {
+        if (counted(u, u->store->kind->take(u->store, &u->key, &claim, &got, &err)) != OK) {
             test_sleep_ms(1);
             continue;
         }
@@ -150,7 +147,7 @@ static void *use(void *arg)
         (void)snprintf(record, sizeof record, "%llu", (unsigned long long)turn + 1);
         const struct session_bytes bytes = {(uint8_t *)record, strlen(record)};
         most = turn + 1 > most ? turn + 1 : most;
-        if (counted(u, u->store->kind->give(u->store, &u->key, turn + 1, &bytes, &err)) == OK) {
+        if (counted(u, u->store->kind->put(u->store, &u->key, &claim, &bytes, &err)) == OK) {
             u->turn = turn + 1;
             u->done++;
         }
@@ -166,7 +163,7 @@ static void begin_using(void)
     for (; using < USERS; using ++) {
         struct user *u = &users[using];
         *u = (struct user){.store = open_store(server.url), .key = {{0xef, (uint8_t) using}}, .turn = 1};
-        check(u->store->kind->add(u->store, &u->key, 1, &record, &err), &err, OK, "");
+        check(u->store->kind->add(u->store, &u->key, &record, &err), &err, OK, "");
         assert_int_equal(pthread_create(&u->thread, NULL, use, u), 0);
     }
 }
@@ -251,7 +248,7 @@ static void a_server_that_is_gone_is_told_at_once_and_comes_back(void **state)
     struct session_store *s = open_store(server.url);
     struct error err;
     assert_metric("\naftd_session_store_up 1\n");
-    check(s->kind->add(s, &key, 1, &first, &err), &err, OK, "");
+    check(s->kind->add(s, &key, &first, &err), &err, OK, "");
     redis_server_kill(&server);
     look(s, ERR_STORE, "the session store cannot be connected to");
     assert_metric("\naftd_session_store_up 0\n");
@@ -285,33 +282,37 @@ static void a_daemon_starts_while_the_server_is_away(void **state)
     lost->kind->free(lost);
 }
 
-static void a_server_that_stands_still_holds_up_one_call_and_no_more(void **state)
+static void a_server_that_stands_still_holds_up_one_call_a_second(void **state)
 {
     begin(state);
     struct store_redis_options o = options_of(server.url);
     o.timeout_ms = SHORT_MS;
     struct session_store *s = open_store_with(&o);
+    struct session_claim claim;
     struct session_bytes got;
     struct error err;
-    check(s->kind->add(s, &key, 1, &first, &err), &err, OK, "");
-    for (int i = 0; i < 2; i++) { /* so that the server knows the script */
-        check(s->kind->take(s, &key, 1, &got, &err), &err, OK, "");
-        if (i == 0)
-            check(s->kind->give(s, &key, 1, NULL, &err), &err, OK, "");
-    }
+    check(s->kind->add(s, &key, &first, &err), &err, OK, "");
+    check(s->kind->take(s, &key, &claim, &got, &err), &err, OK, "");
+    free(got.bytes);
     redis_server_halt(&server);
+    for (int i = 0; i < 2; i++) {
+        test_sleep_ms(i * STORE_AWAY_MS);
+        const int64_t begin_ms = test_now_ms();
+        check(s->kind->put(s, &key, &claim, &second, &err), &err, ERR_STORE, "does not answer in time");
+        assert_true(test_now_ms() - begin_ms >= SHORT_MS - 5);
+        look(s, ERR_STORE, "is away, as it does not answer in time");
+    }
     const int64_t begin_ms = test_now_ms();
-    check(s->kind->give(s, &key, 2, &second, &err), &err, ERR_STORE, "does not answer in time");
-    assert_true(test_now_ms() - begin_ms >= SHORT_MS - 5);
-    look(s, ERR_STORE, "is away, as it does not answer in time");
+    s->kind->let_go(s, &key, &claim);
+    assert_true(test_now_ms() - begin_ms < SHORT_MS);
     redis_server_go_on(&server);
     await_back(s);
-    /* What the server has executed late is done, and whole; what comes then is as if it had been in time. */
-    check(s->kind->take(s, &key, 1, &got, &err), &err, OK, "");
+    /* What the server has executed late is done, and whole. */
+    check(s->kind->take(s, &key, &claim, &got, &err), &err, OK, "");
     assert_int_equal(got.size, second.size);
     assert_memory_equal(got.bytes, second.bytes, second.size);
     free(got.bytes);
-    check(s->kind->give(s, &key, 3, &first, &err), &err, OK, "");
+    check(s->kind->put(s, &key, &claim, &first, &err), &err, OK, "");
     s->kind->free(s);
 }
 
@@ -319,15 +320,16 @@ static void connections_that_the_server_closes_are_made_anew(void **state)
 {
     begin(state);
     struct session_store *s = open_store(server.url);
+    struct session_claim claim;
     struct session_bytes got;
     struct error err;
-    check(s->kind->add(s, &key, 1, &first, &err), &err, OK, "");
-    for (uint64_t turn = 1; turn < 20; turn++) {
+    check(s->kind->add(s, &key, &first, &err), &err, OK, "");
+    for (int turn = 1; turn < 20; turn++) {
         assert_true(redis_server_number(&server, "CLIENT KILL TYPE normal") >= 1);
-        check(s->kind->take(s, &key, turn, &got, &err), &err, OK, "");
-        assert_null(got.bytes);
+        check(s->kind->take(s, &key, &claim, &got, &err), &err, OK, "");
+        free(got.bytes);
         assert_true(redis_server_number(&server, "CLIENT KILL TYPE normal") >= 1);
-        check(s->kind->give(s, &key, turn + 1, &first, &err), &err, OK, "");
+        check(s->kind->put(s, &key, &claim, &first, &err), &err, OK, "");
     }
     assert_int_equal(logged("is away"), 0);
     s->kind->free(s);
@@ -360,14 +362,16 @@ static void a_server_that_is_full_is_not_away(void **state)
 {
     begin(state);
     struct session_store *s = open_store(server.url);
+    struct session_claim claim;
     struct session_bytes got;
     struct error err;
-    check(s->kind->add(s, &key, 1, &first, &err), &err, OK, "");
-    check(s->kind->take(s, &key, 1, &got, &err), &err, OK, "");
+    check(s->kind->add(s, &key, &first, &err), &err, OK, "");
+    check(s->kind->take(s, &key, &claim, &got, &err), &err, OK, "");
+    free(got.bytes);
     assert_string_equal(redis_server_ask(&server, "CONFIG SET maxmemory 1"), "+OK\r\n");
-    check(s->kind->give(s, &key, 2, &second, &err), &err, ERR_STORE, "is full");
+    check(s->kind->put(s, &key, &claim, &second, &err), &err, ERR_STORE, "is full");
     look(s, OK, "");
-    check(s->kind->add(s, &(struct session_key){{7}}, 1, &first, &err), &err, ERR_STORE, "is full");
+    check(s->kind->add(s, &(struct session_key){{7}}, &first, &err), &err, ERR_STORE, "is full");
     check(s->kind->remove(s, &key, &err), &err, OK, "");
     look(s, ERR_NOT_FOUND, "");
     s->kind->free(s);
@@ -386,11 +390,11 @@ static void wrong_passwords_and_databases_are_refused(void **state)
     (void)snprintf(url, sizeof url, "redis://127.0.0.1:%u/15", (unsigned)server.port);
     o.url = url;
     struct session_store *s = open_store_with(&o);
-    check(s->kind->add(s, &key, 1, &first, &err), &err, OK, "");
+    check(s->kind->add(s, &key, &first, &err), &err, OK, "");
     assert_int_equal(redis_server_number(&server, "EXISTS aftd:" HEX), 0); /* of database 0 */
     s->kind->free(s);
     (void)snprintf(url, sizeof url, "redis://127.0.0.1:%u/16", (unsigned)server.port);
-    refuse(&o, ERR_CONFIG, "refuses the database: ERR DB index is out of range");
+    refuse(&o, ERR_CONFIG, "refuses the database, and says: ERR DB index is out of range");
     temp_path(file, server.dir, "password");
     temp_write(file, "right\n", 6);
     o.url = server.url;
@@ -408,7 +412,7 @@ static void wrong_passwords_and_databases_are_refused(void **state)
         {"right\r\n", OK, ""},
         {"default:right\n", OK, ""},
         {"aftd:of:aftd\n", OK, ""},
-        {"wrong\n", ERR_CONFIG, "refuses the user or the password: WRONGPASS"},
+        {"wrong\n", ERR_CONFIG, "refuses the user or the password, and says: WRONGPASS"},
         {"weak:weak\n", ERR_CONFIG, "NOPERM"},
         {"", ERR_FORMAT, "password: expected one line, PASSWORD or USER:PASSWORD"},
         {"user:\n", ERR_FORMAT, "expected one line"},
@@ -435,7 +439,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_server_that_is_gone_is_told_at_once_and_comes_back, end),
         cmocka_unit_test_teardown(a_daemon_starts_while_the_server_is_away, end),
-        cmocka_unit_test_teardown(a_server_that_stands_still_holds_up_one_call_and_no_more, end),
+        cmocka_unit_test_teardown(a_server_that_stands_still_holds_up_one_call_a_second, end),
         cmocka_unit_test_teardown(connections_that_the_server_closes_are_made_anew, end),
         cmocka_unit_test_teardown(a_server_that_is_killed_under_use_loses_nothing_it_has_acknowledged, end),
         cmocka_unit_test_teardown(a_server_that_is_full_is_not_away, end),

@@ -32,8 +32,7 @@ static struct store_redis_options options(const char *url, const char *password_
                                         .name = "one",
                                         .lease_ms = 60000,
                                         .timeout_ms = 20000,
-                                        .ttl_s = 1000,
-                                        .threads = 2};
+                                        .ttl_s = 1000};
 }
 
 static void begin(void **state)
@@ -68,50 +67,59 @@ static void must(enum status st, const struct error *err)
         fail_msg("%s: %s", status_name(st), err->message);
 }
 
-static enum status short_add(struct session_store *s, long n, bool stays, bool *reached, struct error *err)
+/* It need not be there. */
+static void clear(struct session_store *s)
 {
     struct error why;
+    const enum status st = s->kind->remove(s, &key, &why);
+    must(st == ERR_NOT_FOUND ? OK : st, &why);
+}
+
+static enum status short_add(struct session_store *s, long n, bool stays, bool *reached, struct error *err)
+{
     refuse_memory(n, stays);
-    const enum status st = s->kind->add(s, &key, 1, &record, err);
+    const enum status st = s->kind->add(s, &key, &record, err);
     *reached = give_memory();
-    must(s->kind->remove(s, &key, &why), &why);
+    clear(s);
     return st;
 }
 
 static enum status short_take(struct session_store *s, long n, bool stays, bool *reached, struct error *err)
 {
     struct error why;
+    struct session_claim claim;
     struct session_bytes got = {NULL, 0};
-    must(s->kind->add(s, &key, 1, &record, &why), &why);
+    must(s->kind->add(s, &key, &record, &why), &why);
     refuse_memory(n, stays);
-    const enum status st = s->kind->take(s, &key, 0, &got, err);
+    const enum status st = s->kind->take(s, &key, &claim, &got, err);
     *reached = give_memory();
     if (st != OK) { /* the daemon itself need not wait until the lease expires */
         assert_null(got.bytes);
-        must(s->kind->take(s, &key, 0, &got, &why), &why);
+        must(s->kind->take(s, &key, &claim, &got, &why), &why);
     }
     assert_int_equal(got.size, RECORD_BYTES);
     free(got.bytes);
-    must(s->kind->give(s, &key, 2, &record, &why), &why);
-    must(s->kind->remove(s, &key, &why), &why);
+    must(s->kind->put(s, &key, &claim, &record, &why), &why);
+    clear(s);
     return st;
 }
 
-static enum status short_give(struct session_store *s, long n, bool stays, bool *reached, struct error *err)
+static enum status short_put(struct session_store *s, long n, bool stays, bool *reached, struct error *err)
 {
     struct error why;
+    struct session_claim claim;
     struct session_bytes got = {NULL, 0};
-    must(s->kind->add(s, &key, 1, &record, &why), &why);
-    must(s->kind->take(s, &key, 1, &got, &why), &why);
-    refuse_memory(n, stays);
-    const enum status st = s->kind->give(s, &key, 2, &record, err);
-    *reached = give_memory();
-    must(s->kind->take(s, &key, 2, &got, &why), &why);
-    if (st == OK)
-        assert_null(got.bytes); /* it is of turn 2 */
+    must(s->kind->add(s, &key, &record, &why), &why);
+    must(s->kind->take(s, &key, &claim, &got, &why), &why);
     free(got.bytes);
-    must(s->kind->give(s, &key, 0, NULL, &why), &why);
-    must(s->kind->remove(s, &key, &why), &why);
+    refuse_memory(n, stays);
+    const enum status st = s->kind->put(s, &key, &claim, &record, err);
+    *reached = give_memory();
+    must(s->kind->take(s, &key, &claim, &got, &why), &why);
+    assert_int_equal(got.size, RECORD_BYTES);
+    free(got.bytes);
+    must(s->kind->put(s, &key, &claim, &record, &why), &why);
+    clear(s);
     return st;
 }
 
@@ -119,26 +127,26 @@ static enum status short_look(struct session_store *s, long n, bool stays, bool 
 {
     struct error why;
     struct session_bytes got = {NULL, 0};
-    must(s->kind->add(s, &key, 1, &record, &why), &why);
+    must(s->kind->add(s, &key, &record, &why), &why);
     refuse_memory(n, stays);
-    const enum status st = s->kind->look(s, &key, 0, &got, err);
+    const enum status st = s->kind->look(s, &key, &got, err);
     *reached = give_memory();
     assert_true((st == OK) == (got.bytes != NULL));
     free(got.bytes);
-    must(s->kind->remove(s, &key, &why), &why);
+    clear(s);
     return st;
 }
 
 static enum status short_others(struct session_store *s, long n, bool stays, bool *reached, struct error *err)
 {
     struct error why;
-    must(s->kind->add(s, &key, 1, &record, &why), &why);
+    must(s->kind->add(s, &key, &record, &why), &why);
     refuse_memory(n, stays);
-    s->kind->touch(s, &key, 10);
+    s->kind->let_go(s, &key, &(struct session_claim){.token = "x"});
     const enum status st = s->kind->remove(s, &key, err);
     s->kind->set_aside(s, &key);
     *reached = give_memory();
-    must(s->kind->remove(s, &key, &why), &why);
+    clear(s);
     return st;
 }
 
@@ -165,7 +173,7 @@ static unsigned without_each(struct session_store *s, short_function f, bool sta
 static void calls_that_find_no_memory_are_refused_and_go_on(void **state)
 {
     begin(state);
-    static const short_function functions[] = {short_add, short_take, short_give, short_look, short_others};
+    static const short_function functions[] = {short_add, short_take, short_put, short_look, short_others};
     const struct store_redis_options o = options(server.url, NULL);
     struct session_store *s;
     struct error err;

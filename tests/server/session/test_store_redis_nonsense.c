@@ -31,13 +31,8 @@ static const struct session_key key = {{1}};
 
 static struct store_redis_options options_of(const char *url)
 {
-    return (struct store_redis_options){.url = url,
-                                        .prefix = "aftd:",
-                                        .name = "one",
-                                        .lease_ms = 1000,
-                                        .timeout_ms = HANG_MS,
-                                        .ttl_s = 1000,
-                                        .threads = 2};
+    return (struct store_redis_options){
+        .url = url, .prefix = "aftd:", .name = "one", .lease_ms = 1000, .timeout_ms = HANG_MS, .ttl_s = 1000};
 }
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -98,10 +93,9 @@ static void wrong_urls_are_refused(void **state)
         assert_null(strstr(err.message, "geheim"));
     }
     memset(file + 6, 'a', 106);
-    assert_int_equal(store_redis_check(&(struct store_redis_options){file, NULL, "", "n", 100, 1, 1, 1}, NULL), OK);
+    assert_int_equal(store_redis_check(&(struct store_redis_options){file, NULL, "", "n", 1, 1, 1}, NULL), OK);
     file[6 + 106] = 'a';
-    assert_int_equal(store_redis_check(&(struct store_redis_options){file, NULL, "", "n", 100, 1, 1, 1}, NULL),
-                     ERR_CONFIG);
+    assert_int_equal(store_redis_check(&(struct store_redis_options){file, NULL, "", "n", 1, 1, 1}, NULL), ERR_CONFIG);
 }
 
 static void wrong_options_are_refused(void **state)
@@ -111,18 +105,13 @@ static void wrong_options_are_refused(void **state)
         struct store_redis_options o;
         const char *message; /* NULL: it is fine */
     } cases[] = {
-        {{"redis://h", NULL, "", "n", 100, 1, 1, 1}, NULL},
-        {{"redis://h", "", long_text + 1, long_text + 1, 100, 1, 1, 256}, NULL},
-        {{"redis://h", NULL, long_text, "n", 100, 1, 1, 1}, "the prefix of the session store's keys"},
-        {{"redis://h", NULL, "a b", "n", 100, 1, 1, 1}, "the prefix of the session store's keys is \"a b\""},
-        {{"redis://h", NULL, "", long_text, 100, 1, 1, 1}, "the daemon's name"},
-        {{"redis://h", NULL, "", "", 100, 1, 1, 1}, "the daemon's name"},
-        {{"redis://h", NULL, "", "\xc3\xa4", 100, 1, 1, 1}, "the daemon's name"},
-        {{"redis://h", NULL, "", "n", 99, 1, 1, 1}, "99 ms, expected 100 or more"},
-        {{"redis://h", NULL, "", "n", 100, 0, 1, 1}, "expected more than 0"},
-        {{"redis://h", NULL, "", "n", 100, 1, 0, 1}, "expected more than 0"},
-        {{"redis://h", NULL, "", "n", 100, 1, 1, 0}, "expected more than 0"},
-        {{"redis://h", NULL, "", "n", 100, 1, 1, 257}, "at most 256 connections"},
+        {{"redis://h", NULL, "", "n", 1, 1, 1}, NULL},
+        {{"redis://h", "", long_text + 1, long_text + 1, 1, 1, 1}, NULL},
+        {{"redis://h", NULL, long_text, "n", 1, 1, 1}, "the prefix of the session store's keys"},
+        {{"redis://h", NULL, "a b", "n", 1, 1, 1}, "the prefix of the session store's keys is \"a b\""},
+        {{"redis://h", NULL, "", long_text, 1, 1, 1}, "the daemon's name"},
+        {{"redis://h", NULL, "", "", 1, 1, 1}, "the daemon's name"},
+        {{"redis://h", NULL, "", "\xc3\xa4", 1, 1, 1}, "the daemon's name"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -246,7 +235,7 @@ static enum status look_there(struct nonsense *n, uint32_t timeout_ms, struct er
     if (store_redis_open(&s, &o, err) != OK)
         fail_msg("%s", err->message);
     err->message[0] = '\0';
-    const enum status st = s->kind->look(s, &key, 3, &got, err);
+    const enum status st = s->kind->look(s, &key, &got, err);
     free(got.bytes);
     s->kind->free(s);
     nonsense_end(n);
@@ -264,7 +253,7 @@ static void a_server_that_answers_nonsense_is_told(void **state)
     } cases[] = {
         {"$1\r\nN\r\n", AT_ONCE, ERR_NOT_FOUND, "no such session"},
         {"+N\r\n", AT_ONCE, ERR_NOT_FOUND, "no such session"},
-        {"$49\r\nS" W "\r\n", AT_ONCE, OK, ""},
+        {"$49\r\nR" W "\r\n", AT_ONCE, OK, ""},
         {"$51\r\nR" W "ab\r\n", SLOWLY, OK, ""},
         {"HTTP/1.1 400 Bad Request\r\n\r\n", AT_ONCE, ERR_STORE, "does not answer as a Redis server would"},
         {"\r\n", AT_ONCE, ERR_STORE, "does not answer as a Redis server would"},
@@ -281,9 +270,8 @@ static void a_server_that_answers_nonsense_is_told(void **state)
         {"$1\r\nN\r\n$", AT_ONCE, ERR_STORE, "more than was asked for"},
         {"$0\r\n\r\n", AT_ONCE, ERR_STORE, "what was not expected"},
         {"$1\r\nZ\r\n", AT_ONCE, ERR_STORE, "what was not expected"},
-        {"$1\r\nS\r\n", AT_ONCE, ERR_STORE, "what was not expected"},
         {"$1\r\nR\r\n", AT_ONCE, ERR_STORE, "what was not expected"},
-        {"$50\r\nS" W "x\r\n", AT_ONCE, ERR_STORE, "what was not expected"},
+        {"$49\r\nS" W "\r\n", AT_ONCE, ERR_STORE, "what was not expected"},
         {"-\r\n", AT_ONCE, ERR_STORE, "says: "},
         {"-ERR \x1b[31m red\r\n", AT_ONCE, ERR_STORE, "says: ERR ?[31m red"},
         {"-LOADING Redis is loading the dataset in memory\r\n", AT_ONCE, ERR_STORE, "says: LOADING"},
@@ -292,7 +280,6 @@ static void a_server_that_answers_nonsense_is_told(void **state)
         {"-NOSCRIPT No matching script.\r\n", AT_ONCE, ERR_STORE, "says: NOSCRIPT"},
         {"$1\r\n", AT_ONCE, ERR_STORE, "in time"},
         {"$", AT_ONCE, ERR_STORE, "in time"},
-        {"$9000\r\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", SLOWLY, ERR_STORE, "in time"},
         {"$4\r\nab", THEN_CLOSE, ERR_STORE, "closed the connection"},
         {"$67108864\r\naaaa", THEN_CLOSE, ERR_STORE, "closed the connection"},
         {endless, WITHOUT_END, ERR_STORE, ""},
@@ -300,7 +287,7 @@ static void a_server_that_answers_nonsense_is_told(void **state)
     (void)state;
     memset(endless, '+', sizeof endless - 1);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct nonsense n = {.first = "$1\r\nK\r\n",
+        struct nonsense n = {.first = "+OK\r\n",
                              .later = cases[i].later,
                              .later_size = strlen(cases[i].later),
                              .manner = cases[i].manner};
@@ -319,11 +306,12 @@ static void a_server_that_begins_with_nonsense_is_refused(void **state)
         enum status expected;
         const char *message;
     } cases[] = {
-        {"$1\r\nK\r\n", OK, ""},
+        {"+OK\r\n", OK, ""},
+        {"$2\r\nOK\r\n", OK, ""},
         {"HTTP/1.1 400 Bad Request\r\n", ERR_STORE, "does not answer as a Redis server would"},
         {"220 mail.example ESMTP\r\n", ERR_STORE, "does not answer as a Redis server would"},
         {"$1\r\nX\r\n", ERR_STORE, "does not answer as a Redis server would"},
-        {"-ERR unknown command 'EVALSHA'\r\n", ERR_STORE, "says: ERR unknown command"},
+        {"-ERR unknown command 'SET'\r\n", ERR_STORE, "says: ERR unknown command"},
         {"-MOVED 1 127.0.0.1:7\r\n", ERR_STORE, "says: MOVED"},
         {"-DENIED Redis is running in protected mode\r\n", ERR_CONFIG, "says: DENIED"},
         {"-MISCONF Redis is configured to save\r\n", OK, ""}, /* it may come to itself */
@@ -357,8 +345,7 @@ static void answers_with_wrong_bytes_do_no_harm(void **state)
         memcpy(bytes, good, sizeof good);
         for (uint64_t changes = 1 + random_next(&random) % 3; changes > 0; changes--)
             bytes[random_next(&random) % (i % 2 == 0 ? 8 : sizeof good - 1)] = (char)random_next(&random);
-        struct nonsense n = {
-            .first = "$1\r\nK\r\n", .later = bytes, .later_size = sizeof good - 1, .manner = THEN_CLOSE};
+        struct nonsense n = {.first = "+OK\r\n", .later = bytes, .later_size = sizeof good - 1, .manner = THEN_CLOSE};
         struct error err;
         const enum status st = look_there(&n, HANG_MS, &err);
         assert_true(st == OK || st == ERR_STORE || st == ERR_NOT_FOUND || st == ERR_CONFLICT);
