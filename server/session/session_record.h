@@ -42,7 +42,7 @@ enum {
     SESSION_RECORD_CHECKSUM_BYTES = 32,
     /* Enough of a record to read its head. */
     SESSION_RECORD_HEAD_MAX = SESSION_RECORD_HEADER_BYTES + SESSION_ID_MAX + MODEL_NAME_MAX +
-                              SESSION_RECORD_CHECKSUM_BYTES + STATE_BLOB_HEADER_2_BYTES
+                              SESSION_RECORD_CHECKSUM_BYTES + STATE_BLOB_HEAD_BYTES
 };
 
 struct session_head {

@@ -2,7 +2,6 @@
 #include "server/session/state_blob.h"
 
 #include <math.h>
-#include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -12,33 +11,10 @@
 static const char magic[8] = {'a', 'f', 't', 'd', 's', 't', 'a', 't'};
 
 _Static_assert(STATE_BLOB_CHECKSUM_BYTES == sizeof(XXH128_canonical_t), "the checksum is XXH3 of 128 bits");
-_Static_assert(STATE_BLOB_HEADER_2_BYTES ==
-                   32 + MODEL_DIGEST_BYTES + MODEL_ARITHMETIC_BYTES + 32 + 16 + SAMPLER_HISTORY,
+_Static_assert(STATE_BLOB_HEAD_BYTES == 32 + MODEL_DIGEST_BYTES + MODEL_ARITHMETIC_BYTES + 8, "up to the seed");
+_Static_assert(STATE_BLOB_HEADER_BYTES ==
+                   STATE_BLOB_HEAD_BYTES + 24 + 16 + SAMPLER_HISTORY + 12 + BYTE_VALUES / 8 + 4 * BYTE_VALUES,
                "the header is its fields");
-_Static_assert(STATE_BLOB_HEADER_BYTES == STATE_BLOB_HEADER_2_BYTES + 12 + BYTE_VALUES / 8 + 4 * BYTE_VALUES,
-               "and those that came later");
-
-/* What the versions that can be read differ in. */
-struct layout {
-    size_t header, checksum; /* bytes; the latter tells which it is */
-};
-
-/* Errors: ERR_ARGUMENT. */
-static enum status find_layout(struct layout *ret, uint64_t version, struct error *err)
-{
-    static const struct layout layouts[STATE_BLOB_VERSION - STATE_BLOB_VERSION_LEAST + 1] = {
-        {STATE_BLOB_HEADER_2_BYTES, SHA256_DIGEST_SIZE},
-        {STATE_BLOB_HEADER_BYTES, SHA256_DIGEST_SIZE},
-        {STATE_BLOB_HEADER_BYTES, STATE_BLOB_CHECKSUM_BYTES},
-    };
-    if (version < STATE_BLOB_VERSION_LEAST || version > STATE_BLOB_VERSION)
-        return error_set_param(err, ERR_ARGUMENT, "state",
-                               "the state's version is %llu, expected %d to %d: another version of aftd made it, whose "
-                               "states this one cannot read",
-                               (unsigned long long)version, STATE_BLOB_VERSION_LEAST, STATE_BLOB_VERSION);
-    *ret = layouts[version - STATE_BLOB_VERSION_LEAST];
-    return OK;
-}
 
 /* In that order of bytes which is the same on all machines. */
 static XXH128_canonical_t checksum_of(const uint8_t *bytes, size_t n)
@@ -46,27 +22,6 @@ static XXH128_canonical_t checksum_of(const uint8_t *bytes, size_t n)
     XXH128_canonical_t ret;
     XXH128_canonicalFromHash(&ret, XXH3_128bits(bytes, n));
     return ret;
-}
-
-/* The checksum that versions 2 and 3 have. */
-static void sha256_of(uint8_t out[SHA256_DIGEST_SIZE], const uint8_t *bytes, size_t n)
-{
-    struct sha256_ctx sha;
-    sha256_init(&sha);
-    sha256_update(&sha, n, bytes);
-    sha256_digest(&sha, SHA256_DIGEST_SIZE, out);
-}
-
-/* Is what stands behind the n bytes their checksum? */
-static bool checksum_is_right(const struct layout *l, const uint8_t *bytes, size_t n)
-{
-    uint8_t sha[SHA256_DIGEST_SIZE];
-    if (l->checksum == STATE_BLOB_CHECKSUM_BYTES) {
-        const XXH128_canonical_t sum = checksum_of(bytes, n);
-        return memcmp(sum.digest, bytes + n, sizeof sum.digest) == 0;
-    }
-    sha256_of(sha, bytes, n);
-    return memcmp(sha, bytes + n, sizeof sha) == 0;
 }
 
 static void put_bytes(uint8_t **at, const void *bytes, size_t n)
@@ -184,8 +139,8 @@ static enum status check_sampler(const struct sampler *s, struct error *err)
     return OK;
 }
 
-/* header: bytes of that, by which the versions are told apart. Errors: ERR_ARGUMENT. */
-static enum status take_sampler(const uint8_t **at, struct sampler *s, size_t header, struct error *err)
+/* Errors: ERR_ARGUMENT. */
+static enum status take_sampler(const uint8_t **at, struct sampler *s, struct error *err)
 {
     struct sampler_options *o = &s->options;
     sampler_options_default(o);
@@ -199,8 +154,6 @@ static enum status take_sampler(const uint8_t **at, struct sampler *s, size_t he
     s->draws = le_take(at, 8);
     s->seen = le_take(at, 8);
     take_bytes(at, s->history, sizeof s->history);
-    if (header == STATE_BLOB_HEADER_2_BYTES)
-        return OK;
     o->presence_penalty = le_take_float(at);
     o->frequency_penalty = le_take_float(at);
     const uint64_t utf8 = le_take(at, 4);
@@ -222,13 +175,19 @@ static enum status check_size(size_t size, size_t least, struct error *err)
                                            size, least);
 }
 
-/* *ret: of its version. */
-static enum status check_version(struct layout *ret, const uint8_t *blob, struct error *err)
+static enum status check_version(const uint8_t *blob, struct error *err)
 {
     const uint8_t *at = blob + sizeof magic;
     if (memcmp(blob, magic, sizeof magic) != 0)
         return error_set_param(err, ERR_ARGUMENT, "state", "not an aftd state");
-    return find_layout(ret, le_take(&at, 4), err);
+    const uint64_t version = le_take(&at, 4);
+    if (version != STATE_BLOB_VERSION)
+        return error_set_param(
+            err, ERR_ARGUMENT, "state",
+            "the state's version is %llu, expected %d: another version of aftd made it, whose states "
+            "this one cannot read",
+            (unsigned long long)version, STATE_BLOB_VERSION);
+    return OK;
 }
 
 bool state_blob_is_later(const uint8_t *blob, size_t size)
@@ -251,10 +210,9 @@ enum status state_blob_peek(struct state_blob_head *ret, const uint8_t *blob, si
 {
     struct state_blob_head head = {0};
     const uint8_t *at = blob + sizeof magic + 4;
-    struct layout layout;
-    enum status st = check_size(size, STATE_BLOB_HEADER_2_BYTES, err);
+    enum status st = check_size(size, STATE_BLOB_HEAD_BYTES, err);
     if (st == OK)
-        st = check_version(&layout, blob, err);
+        st = check_version(blob, err);
     if (st != OK)
         return st;
     head.pending_count = (uint32_t)le_take(&at, 4);
@@ -269,11 +227,10 @@ enum status state_blob_peek(struct state_blob_head *ret, const uint8_t *blob, si
 }
 
 /* Check the lengths, on which all other offsets depend, and the checksum. *s gets the lengths. */
-static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, size_t size, const struct layout *l,
-                               struct error *err)
+static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, size_t size, struct error *err)
 {
     const uint8_t *at = blob + sizeof magic + 4;
-    const size_t least = l->header + l->checksum;
+    const size_t least = STATE_BLOB_HEADER_BYTES + STATE_BLOB_CHECKSUM_BYTES;
     s->pending_count = (uint32_t)le_take(&at, 4);
     s->fed_count = (uint32_t)le_take(&at, 4);
     s->position = (uint32_t)le_take(&at, 4);
@@ -292,7 +249,8 @@ static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, s
         return error_set_param(err, ERR_ARGUMENT, "state",
                                "the state has %zu bytes, expected %zu according to its header", size,
                                least + stream_snapshot_bytes(s));
-    if (!checksum_is_right(l, blob, size - l->checksum))
+    const XXH128_canonical_t sum = checksum_of(blob, size - STATE_BLOB_CHECKSUM_BYTES);
+    if (memcmp(sum.digest, blob + size - sizeof sum.digest, sizeof sum.digest) != 0)
         return error_set_param(err, ERR_ARGUMENT, "state",
                                "the state's checksum is wrong: it was changed or truncated");
     return OK;
@@ -305,19 +263,16 @@ enum status state_blob_read(struct stream_snapshot *ret, const uint8_t *blob, si
     struct model_identity theirs;
     struct sampler sampler;
     const uint8_t *at = blob + 32;
-    struct layout layout = {0};
-    enum status st = check_size(size, STATE_BLOB_HEADER_2_BYTES, err);
+    enum status st = check_size(size, STATE_BLOB_HEADER_BYTES + STATE_BLOB_CHECKSUM_BYTES, err);
     if (st == OK)
-        st = check_version(&layout, blob, err);
+        st = check_version(blob, err);
     if (st == OK)
-        st = check_size(size, layout.header + layout.checksum, err);
-    if (st == OK)
-        st = check_frame(&sizes, blob, size, &layout, err);
+        st = check_frame(&sizes, blob, size, err);
     if (st != OK)
         return st;
     st = take_identity(&at, &theirs, err);
     if (st == OK)
-        st = take_sampler(&at, &sampler, layout.header, err);
+        st = take_sampler(&at, &sampler, err);
     if (st == OK)
         st = model_identity_check(id, &theirs, "the state", "state", err);
     if (st == OK)

@@ -18,11 +18,10 @@
  *       1404  F+P+S  the bytes fed, those pending, the engine's state
  *        end     16  XXH3 (128 bits, the higher ones first) of all before
  *
- * Numbers are little-endian, fractions float32. Versions 2 and 3, which are read too, had SHA-256 at the end; version 2
- * had nothing between the history and the bytes fed, and is read as if all of that were as by default. The checksum
- * finds accidents, in an eighth of the time of SHA-256, which was most of what a stored session cost; whoever can make
- * up a blob can make either match. So every field is checked for its effect, and a state from outside can spoil only
- * its own stream. Any thread; no state. */
+ * Numbers are little-endian, fractions float32. Other versions are not read: a text goes on with the version of aftd
+ * alone that it began with (model_identity.h). The checksum finds accidents, in an eighth of the time of SHA-256, which
+ * was most of what a stored session cost; whoever can make up a blob can make either match. So every field is checked
+ * for its effect, and a state from outside can spoil only its own stream. Any thread; no state. */
 #ifndef SERVER_SESSION_STATE_BLOB_H
 #define SERVER_SESSION_STATE_BLOB_H
 
@@ -36,9 +35,8 @@
 
 enum {
     STATE_BLOB_VERSION = 4,
-    STATE_BLOB_VERSION_LEAST = 2,
     STATE_BLOB_HEADER_BYTES = 1404,
-    STATE_BLOB_HEADER_2_BYTES = 336,
+    STATE_BLOB_HEAD_BYTES = 232, /* of these, up to the seed */
     STATE_BLOB_CHECKSUM_BYTES = 16
 };
 
@@ -48,7 +46,7 @@ struct state_blob_head {
     uint64_t seed;
     struct model_identity identity; /* which ends with a NUL */
 };
-/* `blob` may be the beginning of one, STATE_BLOB_HEADER_2_BYTES at least. Errors: ERR_ARGUMENT (param "state"). */
+/* `blob` may be the beginning of one, STATE_BLOB_HEAD_BYTES at least. Errors: ERR_ARGUMENT (param "state"). */
 enum status state_blob_peek(struct state_blob_head *ret, const uint8_t *blob, size_t size, struct error *err);
 
 /* Is it of a version that is still to come? */

@@ -135,37 +135,13 @@ static void a_blob_goes_on_as_if_it_had_never_been_one(void **state)
     free(again);
 }
 
-/* What `s` becomes when it comes from a version of the format that had less. */
-static void read_old(struct stream_snapshot *ret, const struct part *p, const struct stream_snapshot *s,
-                     unsigned version)
-{
-    const size_t later = version == 2 ? STATE_BLOB_HEADER_BYTES - STATE_BLOB_HEADER_2_BYTES : 0;
-    const size_t header = STATE_BLOB_HEADER_BYTES - later, memory = stream_snapshot_bytes(s);
-    const size_t size = header + memory + SHA256_DIGEST_SIZE;
-    struct error err;
-    uint8_t *blob = malloc(state_blob_bytes(s)), *old = malloc(size);
-    assert_true(blob != NULL && old != NULL);
-    state_blob_put(blob, s, &p->id);
-    memcpy(old, blob, header);
-    memcpy(old + header, blob + STATE_BLOB_HEADER_BYTES, memory);
-    old[8] = (uint8_t)version;
-    state_seal_old(old, size);
-    if (read_checked(ret, p, old, size, &err) != OK)
-        fail_msg("%s", err.message);
-    old[size - 1] ^= 1;
-    assert_int_equal(read_checked(ret, p, old, size, &err), ERR_ARGUMENT);
-    assert_non_null(strstr(err.message, "checksum"));
-    free(old);
-    free(blob);
-}
-
-/* All that a sampler has comes back; a blob of version 2 has what came later as by default. */
 static void the_sampler_comes_back_whole(void **state)
 {
     struct part *p = *state;
     struct stream_snapshot s, again;
-    struct sampler_options defaults;
     struct error err;
+    uint8_t *blob;
+    size_t size;
     if (read_checked(&s, p, p->blob, p->size, &err) != OK)
         fail_msg("%s", err.message);
     struct sampler_options *o = &s.sampler.options;
@@ -177,30 +153,15 @@ static void the_sampler_comes_back_whole(void **state)
     o->is_biased = true;
     o->bias[0] = 100.0f;
     o->bias[255] = -0.5f;
-    for (unsigned version = 3; version <= STATE_BLOB_VERSION; version++) {
-        uint8_t *blob;
-        size_t size;
-        if (version == STATE_BLOB_VERSION) {
-            assert_int_equal(state_blob_make(&blob, &size, &s, &p->id, &err), OK);
-            assert_int_equal(read_checked(&again, p, blob, size, &err), OK);
-            free(blob);
-        } else {
-            read_old(&again, p, &s, version);
-        }
-        assert_true(got->presence_penalty == -1.5f && got->frequency_penalty == 0.25f);
-        assert_true(got->utf8 && got->is_biased);
-        assert_memory_equal(got->allowed, o->allowed, sizeof o->allowed);
-        assert_memory_equal(got->bias, o->bias, sizeof o->bias);
-        stream_snapshot_clear(&again);
-    }
-    read_old(&again, p, &s, 2);
-    sampler_options_default(&defaults);
-    assert_true(got->presence_penalty == 0.0f && got->frequency_penalty == 0.0f && !got->utf8 && !got->is_biased);
-    assert_memory_equal(got->allowed, defaults.allowed, sizeof got->allowed);
-    assert_true(got->top_p == 0.9f && got->seed == 7);
-    assert_memory_equal(stream_snapshot_state(&again), stream_snapshot_state(&s), s.state_bytes);
+    assert_int_equal(state_blob_make(&blob, &size, &s, &p->id, &err), OK);
+    assert_int_equal(read_checked(&again, p, blob, size, &err), OK);
+    assert_true(got->presence_penalty == -1.5f && got->frequency_penalty == 0.25f);
+    assert_true(got->utf8 && got->is_biased && got->top_p == 0.9f && got->seed == 7);
+    assert_memory_equal(got->allowed, o->allowed, sizeof o->allowed);
+    assert_memory_equal(got->bias, o->bias, sizeof o->bias);
     stream_snapshot_clear(&again);
     stream_snapshot_clear(&s);
+    free(blob);
 }
 
 static void every_mutated_blob_is_refused(void **state)
@@ -284,9 +245,8 @@ static const struct {
     const char *word;
 } fields[] = {
     {"magic", 0, "A", 1, "not an aftd state"},
-    {"an older version", 8, {1}, 1, "version is 1, expected 2 to 4: another version of aftd made it"},
-    {"a later version", 8, {5}, 1, "version is 5, expected 2 to 4: another version of aftd made it"},
-    {"as if of the one before", 8, {2}, 1, "according to its header"},
+    {"an older version", 8, {3}, 1, "version is 3, expected 4: another version of aftd made it"},
+    {"a later version", 8, {5}, 1, "version is 5, expected 4: another version of aftd made it"},
     {"no pending byte", 12, {0}, 1, "pending bytes is 0"},
     {"many pending bytes", 12, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "pending bytes is 4294967295"},
     {"much text", 16, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "bytes of text is 4294967295"},
