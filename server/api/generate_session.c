@@ -25,7 +25,7 @@ enum status generate_session_begin(struct session_work **k, struct exchange *x, 
             http_add_header(x, "Retry-After", "1");
     }
     if (st == OK && *k != NULL && r->model[0] == '\0')
-        (void)snprintf(r->model, sizeof r->model, "%s", (*k)->infos[0].model);
+        (void)snprintf(r->model, sizeof r->model, "%s", (*k)->infos[0].head.model);
     return st;
 }
 
@@ -42,10 +42,10 @@ enum status generate_session_open(const struct session_work *k, struct generate_
     if (k == NULL)
         return OK;
     const struct session_info *i = &k->infos[0];
-    if (strcmp(e->model->name, i->model) != 0)
+    if (strcmp(e->model->name, i->head.model) != 0)
         return error_set_param(err, ERR_ARGUMENT, "model",
                                "the model \"%s\" is not the session's; expected \"%s\", or none", e->model->name,
-                               i->model);
+                               i->head.model);
     enum status st = session_info_check_model(i, e, err);
     if (st == OK && sessions_are_stored(k->sessions)) /* whoever may write there may have changed it */
         st = stream_snapshot_check(&i->snapshot, e->engine, err);

@@ -79,10 +79,10 @@ static void tell_created(struct exchange *x, struct session_info *info)
 {
     const struct beginning *b = x->api->state;
     char location[sizeof "/v1/sessions/" + SESSION_ID_BYTES];
-    (void)snprintf(location, sizeof location, "/v1/sessions/%s", info->id);
+    (void)snprintf(location, sizeof location, "/v1/sessions/%s", info->head.id);
     http_add_header(x, "Location", location);
-    http_add_header(x, SESSION_HEADER, info->id);
-    set_cookie(x, info->id);
+    http_add_header(x, SESSION_HEADER, info->head.id);
+    set_cookie(x, info->head.id);
     json_t *answer = session_describe(info);
     if (info->held != NULL)
         (void)sessions_end(sessions_of(x), info, NULL);

@@ -245,7 +245,7 @@ static void list_forks(struct exchange *x, struct session_info *forks, size_t n)
     json_t *list = json_array();
     bool fine = list != NULL;
     if (n == 1) /* as for a session that is begun; a header names one only */
-        http_add_header(x, SESSION_HEADER, forks[0].id);
+        http_add_header(x, SESSION_HEADER, forks[0].head.id);
     for (size_t i = 0; i < n; i++) {
         fine = fine && json_array_append_new(list, session_describe(&forks[i])) == 0;
         if (forks[i].held != NULL)
@@ -279,7 +279,7 @@ static void fork_session(struct exchange *x, const struct session_info *of)
     if (st == OK && k == NULL)
         st = error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
     if (st == OK)
-        st = authorise_model(x, of->model, &err);
+        st = authorise_model(x, of->head.model, &err);
     if (st == OK)
         st = sessions_fork(sessions_of(x), &who, of, n, k->infos, &k->parent, &wait_s, &err);
     if (st != OK) {
@@ -305,9 +305,9 @@ static void send_state(struct exchange *x, const struct session_info *i)
     struct error err;
     uint8_t *blob;
     size_t size;
-    enum status st = authorise_model(x, i->model, &err);
+    enum status st = authorise_model(x, i->head.model, &err);
     if (st == OK)
-        st = state_blob_make(&blob, &size, &i->snapshot, &i->identity, &err);
+        st = state_blob_make(&blob, &size, &i->snapshot, &i->head.state.identity, &err);
     if (st == OK)
         http_reply(x, 200, "application/octet-stream", (char *)blob, size);
     else
@@ -359,7 +359,7 @@ static void put_state(struct exchange *x, struct session_work *k)
     struct session_info *i = &k->infos[0];
     struct error err;
     struct hosted_model *e;
-    enum status st = request_model_acquire(x, i->model, TASK_TEXT_GENERATION, &e, &err);
+    enum status st = request_model_acquire(x, i->head.model, TASK_TEXT_GENERATION, &e, &err);
     if (st == OK)
         st = session_info_check_model(i, e, &err);
     if (st == OK)

@@ -20,6 +20,18 @@ bool session_id_is_fine(const char *id)
     return length >= 1 && length <= SESSION_ID_MAX && strspn(id, allowed) == length;
 }
 
+void session_head_move(struct session_head *h, const struct stream_snapshot *s)
+{
+    h->turn++;
+    h->sample = s->sampler.options.sample;
+    h->next_sample = h->sample + 1;
+    h->is_foreign = s->is_foreign;
+    h->blob_bytes = state_blob_bytes(s);
+    h->state.position = s->position;
+    h->state.pending_count = s->pending_count;
+    h->state.seed = s->sampler.options.seed;
+}
+
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 struct session_key session_key_of(const struct client_id *owner, const char *id)
@@ -237,6 +249,7 @@ enum status session_record_read(struct session_head *ret, struct stream_snapshot
     if (st != OK)
         return as_format(st, &why, err);
     snapshot->is_foreign = h.is_foreign;
+    h.blob_bytes = record->size - at;
     *ret = h;
     return OK;
 }

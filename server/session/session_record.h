@@ -45,17 +45,22 @@ enum {
                               SESSION_RECORD_CHECKSUM_BYTES + STATE_BLOB_HEAD_BYTES
 };
 
+/* What a session is, in memory too. */
 struct session_head {
     char id[SESSION_ID_MAX + 1];
     char model[MODEL_NAME_MAX + 1];
     struct client_id owner;
-    uint32_t sample, next_sample;
+    uint32_t sample, next_sample; /* its own, and its next fork's */
     bool is_foreign;
-    uint64_t turn;
-    int64_t created_s;
-    uint64_t memory_bytes;
+    uint64_t turn;                /* rises by one whenever the text goes on; the first is 1 */
+    int64_t created_s;            /* Unix time */
+    uint64_t memory_bytes;        /* most that it can take */
+    uint64_t blob_bytes;          /* of its state; with the state, and not known of a record's beginning */
     struct state_blob_head state; /* its identity is the model's; not written by itself, but part of the state */
 };
+
+/* It has gone on to there. */
+void session_head_move(struct session_head *h, const struct stream_snapshot *s);
 
 /* Is it an id that a client may choose: 1 to SESSION_ID_MAX letters, digits, and any of "-._~"? */
 bool session_id_is_fine(const char *id);

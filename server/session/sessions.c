@@ -24,9 +24,7 @@
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"
-#include "server/session/session_record.h"
 #include "server/session/sessions_inner.h"
-#include "server/session/state_blob.h"
 
 /* ---- what one was, and what is to be freed ---------------------------------------------------------------------- */
 
@@ -40,19 +38,9 @@ void session_info_clear(struct session_info *i)
 enum status session_info_check_model(const struct session_info *i, const struct hosted_model *e, struct error *err)
 {
     struct error why;
-    if (model_identity_check(&e->identity, &i->identity, "the session", "session", &why) == OK)
+    if (model_identity_check(&e->identity, &i->head.state.identity, "the session", "session", &why) == OK)
         return OK;
     return error_set_param(err, ERR_CONFLICT, "session", "%s; it cannot continue, begin a new session", why.message);
-}
-
-struct session_place session_place_of(const struct session_state *state)
-{
-    const struct stream_snapshot *n = &state->snapshot;
-    return (struct session_place){
-        .position = (uint64_t)n->position + n->pending_count,
-        .blob_bytes = state_blob_bytes(n),
-        .seed = n->sampler.options.seed,
-    };
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------- */
@@ -153,9 +141,9 @@ static unsigned wait_of(struct sessions *s, const struct client_id *who, size_t 
     const uint64_t now_ns = clock_now_ns();
     struct session_use used = s->room.used, has = session_room_use(&s->room, who);
     for (const struct session *one = s->oldest; one != NULL; one = one->newer) {
-        used = (struct session_use){used.count - 1, used.bytes - one->bytes};
+        used = (struct session_use){used.count - 1, used.bytes - one->head.memory_bytes};
         if (client_id_is_same(&one->holder->client, who))
-            has = (struct session_use){has.count - 1, has.bytes - one->bytes};
+            has = (struct session_use){has.count - 1, has.bytes - one->head.memory_bytes};
         if (session_room_ask(&s->room, &used, &has, count, bytes) == SESSION_ROOM_FITS)
             return sessions_end_of(s, one) > now_ns
                        ? (unsigned)((sessions_end_of(s, one) - now_ns - 1) / CLOCK_NS_PER_S + 1)
@@ -222,21 +210,16 @@ struct session_info sessions_info_locked(const struct sessions *s, const struct 
     const uint64_t now_ns = clock_now_ns(), end_ns = one->is_held ? now_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S
                                                                   : sessions_end_of(s, one);
     struct session_info info = {
-        .identity = one->identity,
-        .place = one->place,
+        .head = one->head,
         .key = one->key,
-        .memory_bytes = one->bytes,
-        .created_s = one->created_s,
         .is_busy = one->is_held,
         .expires_in_s = end_ns > now_ns ? (uint32_t)((end_ns - now_ns - 1) / CLOCK_NS_PER_S + 1) : 0,
     };
     if (one->state != NULL) {
         info.state = session_state_reference(one->state);
         info.snapshot = one->state->snapshot;
-        info.snapshot.sampler.options.sample = one->sample;
+        info.snapshot.sampler.options.sample = one->head.sample;
     }
-    memcpy(info.id, one->id, sizeof info.id);
-    memcpy(info.model, one->model, sizeof info.model);
     return info;
 }
 
@@ -253,8 +236,8 @@ static struct session *create_list(size_t count)
             return NULL;
         }
         for (size_t b = 0; b < sizeof chance; b++)
-            (void)snprintf(one->id + 2 * b, 3, "%02x", chance[b]);
-        one->created_s = (int64_t)time(NULL);
+            (void)snprintf(one->head.id + 2 * b, 3, "%02x", chance[b]);
+        one->head.created_s = (int64_t)time(NULL);
         one->next = list;
         list = one;
     }
@@ -273,7 +256,7 @@ static enum status put_list(struct sessions *s, const struct client_id *who, str
                 sessions_unload_locked(s, loaded);
             return error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
         }
-    struct session_holder *holder = session_room_take(&s->room, who, count, list->bytes);
+    struct session_holder *holder = session_room_take(&s->room, who, count, list->head.memory_bytes);
     if (holder == NULL) {
         for (struct session *one = list; one != NULL; one = one->next)
             sessions_unload_locked(s, one);
@@ -282,10 +265,8 @@ static enum status put_list(struct sessions *s, const struct client_id *who, str
     for (size_t i = 0; list != NULL; i++) {
         struct session *one = list;
         list = one->next;
-        one->owner = *who;
-        one->key = session_key_of(who, one->id);
-        one->place = session_place_of(one->state);
-        one->place.turn = 1;
+        one->head.owner = *who;
+        one->key = session_key_of(who, one->head.id);
         sessions_put_locked(s, one, holder, is_held);
         ret[i] = sessions_info_locked(s, one);
         ret[i].held = is_held ? one : NULL;
@@ -314,17 +295,16 @@ enum status sessions_add(struct sessions *s, const struct client_id *who, const 
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
     }
     if (id != NULL)
-        (void)snprintf(one->id, sizeof one->id, "%s", id);
-    (void)snprintf(one->model, sizeof one->model, "%s", e->model->name);
-    one->identity = e->identity;
-    one->bytes = sessions_bytes_of(e);
-    one->sample = snapshot->sampler.options.sample;
-    one->is_foreign = snapshot->is_foreign;
+        (void)snprintf(one->head.id, sizeof one->head.id, "%s", id);
+    (void)snprintf(one->head.model, sizeof one->head.model, "%s", e->model->name);
+    one->head.state.identity = e->identity;
+    one->head.memory_bytes = sessions_bytes_of(e);
+    session_head_move(&one->head, snapshot);
     one->state = state;
     struct session *gone = sessions_enter(s);
     enum status st = id != NULL ? check_id(s, who, id, err) : OK;
     if (st == OK)
-        st = check(s, who, one->bytes, 1, &gone, wait_s, err);
+        st = check(s, who, one->head.memory_bytes, 1, &gone, wait_s, err);
     if (st == OK)
         st = put_list(s, who, one, 1, ret, err);
     sessions_leave(s, gone);
@@ -354,11 +334,11 @@ enum status sessions_find(struct sessions *s, const struct client_id *who, const
 static void hold_parent(struct sessions *s, struct session *one, const struct session_info *of,
                         struct session_info *parent)
 {
-    if (one->place.turn != of->place.turn)
+    if (one->head.turn != of->head.turn)
         return;
     sessions_unidle_locked(s, one);
     one->is_held = true;
-    one->next_sample = of->state->next_sample;
+    one->head.next_sample = of->state->next_sample;
     *parent = sessions_info_locked(s, one);
     session_state_release(parent->state);
     parent->state = session_state_reference(of->state);
@@ -382,16 +362,17 @@ enum status sessions_fork(struct sessions *s, const struct client_id *who, const
     if (list == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for %zu sessions; try again later", count);
     *parent = (struct session_info){.held = NULL};
-    struct session *gone = sessions_enter(s), *from = sessions_are_shared(s) ? NULL : find(s, who, of->id, err);
-    const size_t bytes = from != NULL ? from->bytes : of->memory_bytes;
+    struct session *gone = sessions_enter(s), *from = sessions_are_shared(s) ? NULL : find(s, who, of->head.id, err);
+    const size_t bytes = of->head.memory_bytes;
     enum status st =
         from != NULL || sessions_are_shared(s) ? check(s, who, bytes, count, &gone, wait_s, err) : ERR_NOT_FOUND;
     for (struct session *one = list; one != NULL && st == OK; one = one->next) {
-        memcpy(one->model, of->model, sizeof one->model);
-        one->identity = of->identity;
-        one->bytes = bytes;
-        one->sample = next_sample(s, of->state);
-        one->is_foreign = of->snapshot.is_foreign;
+        struct session_head head = of->head;
+        memcpy(head.id, one->head.id, sizeof head.id);
+        head.created_s = one->head.created_s;
+        head.turn = 1;
+        head.sample = next_sample(s, of->state);
+        one->head = head;
         one->state = session_state_reference(of->state);
     }
     if (st == OK)
@@ -445,7 +426,7 @@ enum status sessions_begin(struct sessions *s, const struct client_id *who, cons
         st = error_set_param(err, ERR_CONFLICT, "session",
                              "the session \"%s\" is in use by another request; try again when that has been "
                              "answered",
-                             one->id);
+                             one->head.id);
     } else if (one != NULL) {
         sessions_unidle_locked(s, one);
         one->is_held = true;
@@ -472,10 +453,7 @@ bool sessions_end(struct sessions *s, struct session_info *held, const struct st
     if (state != NULL) {
         old = one->state;
         one->state = state;
-        one->sample = snapshot->sampler.options.sample;
-        const uint64_t turn = one->place.turn + 1;
-        one->place = session_place_of(state);
-        one->place.turn = turn;
+        session_head_move(&one->head, snapshot);
     }
     if (s->store != NULL && !sessions_are_shared(s) && !one->is_stored && !one->is_removed)
         gone = sessions_take_out_locked(s, one, gone); /* it was never written, and its client told of an error */

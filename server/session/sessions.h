@@ -32,6 +32,7 @@
 #include "server/core/client_id.h"
 #include "server/core/watcher.h"
 #include "server/models/model_identity.h"
+#include "server/session/session_record.h"
 #include "server/session/session_store.h"
 #include "server/stream/stream_snapshot.h"
 
@@ -44,28 +45,15 @@ struct session;
 struct session_state;
 struct sessions;
 
-/* Where a session's text is. */
-struct session_place {
-    uint64_t turn;       /* rises by one whenever the text goes on; the first is 1 */
-    uint64_t position;   /* bytes of the context that it takes */
-    uint64_t blob_bytes; /* of its state (state_blob.h) */
-    uint64_t seed;
-};
-
 /* What a session was at some moment. */
 struct session_info {
     struct session_state *state;     /* a reference; NULL: it is not in memory, sessions_fetch gets it */
     struct session *held;            /* of sessions_begin, or a new one that is to be written; else NULL */
     struct stream_snapshot snapshot; /* where the last answer ended; its memory is `state`'s */
-    struct session_place place;
-    struct session_key key; /* of the store */
-    size_t memory_bytes;    /* most that it can take */
-    int64_t created_s;      /* Unix time */
-    uint32_t expires_in_s;  /* unless it is used */
+    struct session_head head;        /* but for next_sample */
+    struct session_key key;          /* of the store */
+    uint32_t expires_in_s;           /* unless it is used */
     bool is_busy;
-    char id[SESSION_ID_BYTES];
-    char model[MODEL_NAME_MAX + 1];
-    struct model_identity identity; /* of that model */
 };
 /* Zeroed is fine; zeroes it. Not for one that is held. */
 void session_info_clear(struct session_info *i);

@@ -13,24 +13,16 @@
 enum { BUCKETS = 4096 }; /* chains of the table: on average of at most 16 sessions, by default of one */
 
 struct session {
-    char id[SESSION_ID_BYTES];
-    struct client_id owner;
+    struct session_head head;      /* next_sample: unless its state is in memory, which has it then */
     struct session_holder *holder; /* that of its owner, while it is in the table */
-    char model[MODEL_NAME_MAX + 1];
-    struct model_identity identity;
-    size_t bytes;                 /* that it counts as */
-    uint32_t sample, next_sample; /* its own, and its next fork's unless its state is in memory */
-    struct session_state *state;  /* NULL: only the store has it */
-    struct session_place place;   /* where its text is */
-    int64_t created_s;
-    uint64_t used_ns, touched_ns; /* its last use, and the last of which the store knows */
-    struct session_key key;       /* of the store */
-    struct session_claim claim;   /* of a shared one that was fetched; changed by who holds it, under the lock */
+    struct session_state *state;   /* NULL: only the store has it */
+    uint64_t used_ns, touched_ns;  /* its last use, and the last of which the store knows */
+    struct session_key key;        /* of the store */
+    struct session_claim claim;    /* of a shared one that was fetched; changed by who holds it, under the lock */
     bool is_held, is_removed;
-    bool is_stored;  /* the store has it, where it is now */
-    bool is_counted; /* among those in memory, `loaded` */
-    bool is_warm;    /* in the list of those whose state can be dropped from memory */
-    bool is_foreign;
+    bool is_stored;                /* the store has it, where it is now */
+    bool is_counted;               /* among those in memory, `loaded` */
+    bool is_warm;                  /* in the list of those whose state can be dropped from memory */
     struct session *next;          /* of its chain, while it is in the table; later of a list to be freed */
     struct session *next_leaving;  /* removed, and with a store */
     struct session *older, *newer; /* of the list, while it is idle */
@@ -97,8 +89,6 @@ struct session *sessions_by_key_locked(struct sessions *s, const struct session_
 
 /* What it is now. Under the lock. */
 struct session_info sessions_info_locked(const struct sessions *s, const struct session *one);
-/* Where the text of a state is, but for its turn. */
-struct session_place session_place_of(const struct session_state *state);
 
 /* ---- sessions_stored.c, with a store ----------------------------------------------------------------------------- */
 

@@ -31,21 +31,9 @@ static enum status put_found(struct sessions *s, const struct store_dir_found *f
         free(one);
         return ERR_NOMEM;
     }
-    memcpy(one->id, f->head.id, sizeof one->id);
-    memcpy(one->model, f->head.model, sizeof one->model);
-    one->owner = f->head.owner;
-    one->identity = f->head.state.identity;
-    one->bytes = f->head.memory_bytes;
-    one->sample = f->head.sample;
-    one->next_sample = f->head.next_sample;
-    one->is_foreign = f->head.is_foreign;
-    one->created_s = f->head.created_s;
+    one->head = f->head;
     one->key = f->key;
     one->is_stored = true;
-    one->place = (struct session_place){.turn = f->head.turn,
-                                        .position = (uint64_t)f->head.state.position + f->head.state.pending_count,
-                                        .blob_bytes = f->blob_bytes,
-                                        .seed = f->head.state.seed};
     sessions_put_locked(s, one, holder, false);
     one->used_ns = one->touched_ns = now_ns > age_ns ? now_ns - age_ns : 0;
     return OK;

@@ -29,7 +29,7 @@ void sessions_unload_locked(struct sessions *s, struct session *one)
         return;
     one->is_counted = false;
     s->loaded.count--;
-    s->loaded.bytes -= one->bytes;
+    s->loaded.bytes -= one->head.memory_bytes;
     show(s);
 }
 
@@ -37,7 +37,7 @@ void sessions_unload_locked(struct sessions *s, struct session *one)
 static void forget_state(struct sessions *s, struct session *one)
 {
     assert(one->state != NULL);
-    one->next_sample = one->state->next_sample;
+    one->head.next_sample = one->state->next_sample;
     session_state_release(one->state);
     one->state = NULL;
     sessions_unload_locked(s, one);
@@ -47,7 +47,8 @@ bool sessions_load_locked(struct sessions *s, struct session *one)
 {
     if (s->store == NULL || one->is_counted)
         return true;
-    while (s->loaded.count + 1 > s->loaded_max.count || s->loaded.bytes + one->bytes > s->loaded_max.bytes) {
+    while (s->loaded.count + 1 > s->loaded_max.count ||
+           s->loaded.bytes + one->head.memory_bytes > s->loaded_max.bytes) {
         struct session *cold = s->coldest;
         if (cold == NULL)
             return false;
@@ -56,7 +57,7 @@ bool sessions_load_locked(struct sessions *s, struct session *one)
     }
     one->is_counted = true;
     s->loaded.count++;
-    s->loaded.bytes += one->bytes;
+    s->loaded.bytes += one->head.memory_bytes;
     show(s);
     return true;
 }
@@ -64,12 +65,12 @@ bool sessions_load_locked(struct sessions *s, struct session *one)
 bool sessions_resize_locked(struct sessions *s, struct session *one, size_t bytes)
 {
     struct session_holder *h = one->holder;
-    if (s->loaded.bytes - one->bytes + bytes > s->loaded_max.bytes)
+    if (s->loaded.bytes - one->head.memory_bytes + bytes > s->loaded_max.bytes)
         return false;
-    s->loaded.bytes += bytes - one->bytes;
-    s->room.used.bytes += bytes - one->bytes;
-    h->has.bytes += bytes - one->bytes;
-    one->bytes = bytes;
+    s->loaded.bytes += bytes - one->head.memory_bytes;
+    s->room.used.bytes += bytes - one->head.memory_bytes;
+    h->has.bytes += bytes - one->head.memory_bytes;
+    one->head.memory_bytes = bytes;
     show(s);
     return true;
 }
@@ -117,27 +118,12 @@ static enum status make_record(struct session_bytes *ret, const struct session_h
     return st;
 }
 
-static struct session_head head_locked(const struct session *one)
-{
-    struct session_head head = {
-        .owner = one->owner,
-        .sample = one->sample,
-        .next_sample = one->state != NULL ? one->state->next_sample : one->next_sample,
-        .is_foreign = one->is_foreign,
-        .turn = one->place.turn,
-        .created_s = one->created_s,
-        .memory_bytes = one->bytes,
-        .state.identity = one->identity,
-    };
-    memcpy(head.id, one->id, sizeof head.id);
-    memcpy(head.model, one->model, sizeof head.model);
-    return head;
-}
-
 static struct session_head head_of(struct sessions *s, const struct session *one)
 {
     struct session *gone = sessions_enter(s);
-    const struct session_head head = head_locked(one);
+    struct session_head head = one->head;
+    if (one->state != NULL)
+        head.next_sample = one->state->next_sample;
     sessions_leave(s, gone);
     return head;
 }
@@ -147,7 +133,7 @@ static struct session_head head_of(struct sessions *s, const struct session *one
 struct session_info sessions_unknown(const struct sessions *s, const struct client_id *who, const char *id)
 {
     struct session_info info = {.key = session_key_of(who, id), .expires_in_s = s->settings->session_ttl_s};
-    (void)snprintf(info.id, sizeof info.id, "%s", id);
+    (void)snprintf(info.head.id, sizeof info.head.id, "%s", id);
     return info;
 }
 
@@ -161,19 +147,19 @@ enum status sessions_begin_shared_locked(struct sessions *s, const struct client
     struct session *one = calloc(1, sizeof *one);
     if (one == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
-    one->bytes = sizeof *one; /* until it was read */
+    one->head.memory_bytes = sizeof *one; /* until it was read */
     if (!sessions_load_locked(s, one)) {
         free(one);
         return error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
     }
-    struct session_holder *holder = session_room_take(&s->room, who, 1, one->bytes);
+    struct session_holder *holder = session_room_take(&s->room, who, 1, one->head.memory_bytes);
     if (holder == NULL) {
         sessions_unload_locked(s, one);
         free(one);
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
     }
-    (void)snprintf(one->id, sizeof one->id, "%s", id);
-    one->owner = *who;
+    (void)snprintf(one->head.id, sizeof one->head.id, "%s", id);
+    one->head.owner = *who;
     one->key = session_key_of(who, id);
     sessions_put_locked(s, one, holder, true);
     *ret = sessions_info_locked(s, one);
@@ -187,19 +173,12 @@ static enum status learn(struct sessions *s, struct session *one, const struct s
     struct session *gone = sessions_enter(s);
     const bool is_there = !one->is_removed; /* then it has room, and a holder */
     const bool fits = is_there && sessions_resize_locked(s, one, head->memory_bytes);
-    if (fits) {
-        memcpy(one->model, head->model, sizeof one->model);
-        one->identity = head->state.identity;
-        one->owner = head->owner;
-        one->sample = head->sample;
-        one->next_sample = head->next_sample;
-        one->is_foreign = head->is_foreign;
-        one->created_s = head->created_s;
-        one->place.turn = head->turn;
-    }
+    if (fits)
+        one->head = *head;
     sessions_leave(s, gone);
     if (!is_there)
-        return error_set_param(err, ERR_NOT_FOUND, "session", "there is no session \"%s\"", json_quote(one->id).text);
+        return error_set_param(err, ERR_NOT_FOUND, "session", "there is no session \"%s\"",
+                               json_quote(one->head.id).text);
     return fits ? OK
                 : error_set(err, ERR_SESSIONS, "sessions in use take all of sessions_memory_max_mb; try again soon");
 }
@@ -225,31 +204,31 @@ enum status sessions_remove_shared(struct sessions *s, const struct client_id *w
 static enum status give_up(struct sessions *s, const struct session_info *i, const struct session_key *key,
                            const struct error *why, struct error *err)
 {
-    struct session *gone = sessions_enter(s), *one = sessions_by_key_locked(s, key, i->id);
+    struct session *gone = sessions_enter(s), *one = sessions_by_key_locked(s, key, i->head.id);
     const bool is_ours =
-        one == NULL ? sessions_are_shared(s) : one == i->held || (!one->is_held && one->place.turn == i->place.turn);
+        one == NULL ? sessions_are_shared(s) : one == i->held || (!one->is_held && one->head.turn == i->head.turn);
     if (is_ours && one != NULL) {
         one->is_stored = false;
         gone = sessions_take_out_locked(s, one, gone);
     }
     sessions_leave(s, NULL);
-    log_warning("session %s is refused%s: %s", i->id, is_ours ? " and set aside" : "", why->message);
+    log_warning("session %s is refused%s: %s", i->head.id, is_ours ? " and set aside" : "", why->message);
     if (is_ours)
         s->store->kind->set_aside(s->store, key);
     sessions_drop(s, gone);
     return error_set_param(err, ERR_NOT_FOUND, "session", "the session \"%s\" cannot be read any more: %s",
-                           json_quote(i->id).text, why->message);
+                           json_quote(i->head.id).text, why->message);
 }
 
 /* Another thread may have fetched it too, or it went on. */
 static void take_state(struct sessions *s, const struct session_key *key, struct session_info *i, uint32_t next_sample)
 {
     struct session *gone = sessions_enter(s);
-    struct session *one = sessions_by_key_locked(s, key, i->id);
+    struct session *one = sessions_by_key_locked(s, key, i->head.id);
     struct session_state *unused = NULL;
-    if (one != NULL && one->place.turn != i->place.turn)
+    if (one != NULL && one->head.turn != i->head.turn)
         one = NULL;
-    i->state->next_sample = one != NULL && one->next_sample > next_sample ? one->next_sample : next_sample;
+    i->state->next_sample = one != NULL && one->head.next_sample > next_sample ? one->head.next_sample : next_sample;
     if (one != NULL && one->state != NULL) { /* all forks from here are numbered together */
         unused = i->state;
         i->state = session_state_reference(one->state);
@@ -261,17 +240,6 @@ static void take_state(struct sessions *s, const struct session_key *key, struct
     }
     sessions_leave(s, gone);
     session_state_release(unused);
-}
-
-/* What the record says, which, if the session is not held, may be more than was known. */
-static void tell(struct session_info *i, const struct session_head *head)
-{
-    i->place = session_place_of(i->state);
-    i->place.turn = head->turn;
-    i->identity = head->state.identity;
-    i->created_s = head->created_s;
-    i->memory_bytes = head->memory_bytes;
-    memcpy(i->model, head->model, sizeof i->model);
 }
 
 static void set_claim(struct sessions *s, struct session *one, const struct session_claim *claim)
@@ -301,12 +269,12 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
         return error_set_param(
             err, ERR_CONFLICT, "session",
             "the session \"%s\" was moved on by a later version of aftd, and cannot be continued here",
-            json_quote(i->id).text);
+            json_quote(i->head.id).text);
     if (st == ERR_FORMAT)
         return give_up(s, i, &key, &why, err);
     if (st == ERR_NOT_FOUND || st == ERR_CONFLICT)
         return error_set_param(err, st, "session", st == ERR_CONFLICT ? "%s" : "there is no session \"%s\"",
-                               st == ERR_CONFLICT ? why.message : json_quote(i->id).text);
+                               st == ERR_CONFLICT ? why.message : json_quote(i->head.id).text);
     if (st != OK)
         return error_set(err, st, "%s", why.message);
     if (i->held != NULL && s->store->kind->is_shared)
@@ -318,12 +286,12 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
     }
     i->state = state;
     i->snapshot = snapshot;
-    tell(i, &head);
+    i->head = head;
     take_state(s, &key, i, head.next_sample);
     i->snapshot.sampler.options.sample = head.sample;
     if (i->held == NULL && sessions_are_shared(s)) {
         struct session *gone = sessions_enter(s);
-        i->is_busy = sessions_by_key_locked(s, &key, i->id) != NULL;
+        i->is_busy = sessions_by_key_locked(s, &key, i->head.id) != NULL;
         sessions_leave(s, gone);
     }
     return OK;
@@ -354,10 +322,7 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
     struct session_head head = head_of(s, one);
     struct session_bytes record;
     assert(one->is_held);
-    head.turn++;
-    head.sample = snapshot->sampler.options.sample;
-    head.next_sample = head.sample + 1;
-    head.is_foreign = snapshot->is_foreign;
+    session_head_move(&head, snapshot);
     struct session_state *state = session_state_create(snapshot), *old = NULL;
     if (state == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
@@ -376,10 +341,7 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
     struct session *gone = sessions_enter(s);
     old = one->state;
     one->state = state;
-    one->sample = head.sample;
-    one->is_foreign = head.is_foreign;
-    one->place = session_place_of(state);
-    one->place.turn = head.turn;
+    one->head = head;
     one->claim = (struct session_claim){.token = ""}; /* it ended with that */
     one->touched_ns = clock_now_ns();
     sessions_leave(s, gone);
@@ -414,7 +376,7 @@ static enum status write_first(struct sessions *s, const struct session_info *i,
     st = s->store->kind->add(s->store, &one->key, &record, &why);
     free(record.bytes);
     if (st == ERR_CONFLICT)
-        return error_set_param(err, st, "session", "there is a session \"%s\" already", json_quote(i->id).text);
+        return error_set_param(err, st, "session", "there is a session \"%s\" already", json_quote(i->head.id).text);
     if (st != OK)
         return error_set(err, st, "%s", why.message);
     struct session *gone = sessions_enter(s);

@@ -30,7 +30,7 @@ static void show(const struct sessions *s)
 
 void sessions_put_locked(struct sessions *s, struct session *one, struct session_holder *holder, bool is_held)
 {
-    struct session **chain = chain_of(s, one->id);
+    struct session **chain = chain_of(s, one->head.id);
     one->holder = holder; /* which has taken the room */
     one->next = *chain;
     *chain = one;
@@ -47,7 +47,7 @@ void sessions_put_locked(struct sessions *s, struct session *one, struct session
 
 void sessions_take_locked(struct sessions *s, struct session *one)
 {
-    struct session **at = chain_of(s, one->id);
+    struct session **at = chain_of(s, one->head.id);
     while (*at != one)
         at = &(*at)->next;
     *at = one->next;
@@ -55,7 +55,7 @@ void sessions_take_locked(struct sessions *s, struct session *one)
     *(one->made_after != NULL ? &one->made_after->made_before : &one->holder->newest) = one->made_before;
     if (one->made_before != NULL)
         one->made_before->made_after = one->made_after;
-    session_room_give(&s->room, one->holder, one->bytes);
+    session_room_give(&s->room, one->holder, one->head.memory_bytes);
     one->holder = NULL;
     sessions_unload_locked(s, one);
     show(s);
@@ -69,7 +69,7 @@ bool sessions_is_for(const struct client_id *one, const struct client_id *who)
 struct session *sessions_look_up_locked(struct sessions *s, const struct client_id *who, const char *id)
 {
     struct session *one = *chain_of(s, id);
-    while (one != NULL && (strcmp(one->id, id) != 0 || !sessions_is_for(&one->owner, who)))
+    while (one != NULL && (strcmp(one->head.id, id) != 0 || !sessions_is_for(&one->head.owner, who)))
         one = one->next;
     return one;
 }
@@ -136,7 +136,7 @@ enum status sessions_check_leaving_locked(const struct sessions *s, const struct
                                           struct error *err)
 {
     for (const struct session *one = s->leaving; one != NULL; one = one->next_leaving)
-        if (strcmp(one->id, id) == 0 && sessions_is_for(&one->owner, who))
+        if (strcmp(one->head.id, id) == 0 && sessions_is_for(&one->head.owner, who))
             return error_set_param(err, ERR_CONFLICT, "session",
                                    "the session \"%s\" was removed, and a request that uses it is not yet over", id);
     return OK;

@@ -407,7 +407,7 @@ static enum status look_at(const struct store_dir *d, struct store_dir_found *re
     if (st != OK)
         return st;
     ret->used_s = about.st_mtime;
-    ret->blob_bytes = (uint64_t)about.st_size - blob_at;
+    ret->head.blob_bytes = (uint64_t)about.st_size - blob_at;
     return OK;
 }
 

@@ -24,8 +24,7 @@ enum status store_dir_check(const char *path, struct error *err);
 struct store_dir_found {
     struct session_key key;
     struct session_head head;
-    int64_t used_s;      /* Unix time of its last use */
-    uint64_t blob_bytes; /* of its state */
+    int64_t used_s; /* Unix time of its last use */
 };
 /* In no order; free *ret. Before other threads use the store. Errors: ERR_STORE, ERR_NOMEM. */
 enum status store_dir_list(struct session_store *s, struct store_dir_found **ret, size_t *count, struct error *err);

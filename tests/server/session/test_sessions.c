@@ -105,16 +105,16 @@ static void a_state_that_was_given_stays(void **state)
     struct stream_snapshot s;
     assert_true(make_snapshot(&s, 7));
     assert_int_equal(add(&anybody, &s, &made), OK);
-    assert_int_equal(fork_of(&anybody, made.id, 2, fork), OK);
+    assert_int_equal(fork_of(&anybody, made.head.id, 2, fork), OK);
     assert_int_equal(made.snapshot.sampler.options.sample, 0);
     assert_int_equal(fork[0].snapshot.sampler.options.sample + fork[1].snapshot.sampler.options.sample, 1 + 2);
-    assert_int_equal(sessions_begin(sessions, &anybody, made.id, &held, NULL), OK);
+    assert_int_equal(sessions_begin(sessions, &anybody, made.head.id, &held, NULL), OK);
     assert_true(make_snapshot(&s, 8));
     assert_true(sessions_end(sessions, &held, &s));
     for (size_t i = 0; i < 2; i++)
-        assert_int_equal(sessions_remove(sessions, &anybody, fork[i].id, NULL), OK);
-    assert_int_equal(sessions_remove(sessions, &anybody, made.id, NULL), OK);
-    assert_int_equal(sessions_remove(sessions, &anybody, made.id, NULL), ERR_NOT_FOUND);
+        assert_int_equal(sessions_remove(sessions, &anybody, fork[i].head.id, NULL), OK);
+    assert_int_equal(sessions_remove(sessions, &anybody, made.head.id, NULL), OK);
+    assert_int_equal(sessions_remove(sessions, &anybody, made.head.id, NULL), ERR_NOT_FOUND);
     assert_true(made.snapshot.sampler.draws == 7 && is_whole(&made.snapshot));
     assert_true(fork[1].snapshot.sampler.draws == 7 && is_whole(&fork[1].snapshot));
     session_info_clear(&made);
@@ -129,15 +129,15 @@ static void one_that_was_removed_while_it_is_held_ends_with_that(void **state)
     struct stream_snapshot s;
     assert_true(make_snapshot(&s, 1));
     assert_int_equal(add(&alice, &s, &made), OK);
-    assert_int_equal(sessions_begin(sessions, &alice, made.id, &held, NULL), OK);
-    assert_int_equal(sessions_begin(sessions, &alice, made.id, &none, NULL), ERR_CONFLICT);
-    assert_int_equal(sessions_begin(sessions, &bob, made.id, &none, NULL), ERR_NOT_FOUND);
-    assert_int_equal(sessions_begin(sessions, &anybody, made.id, &none, NULL), ERR_NOT_FOUND);
-    assert_int_equal(sessions_remove(sessions, &alice, made.id, NULL), OK);
-    assert_int_equal(sessions_find(sessions, &alice, made.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_begin(sessions, &alice, made.head.id, &held, NULL), OK);
+    assert_int_equal(sessions_begin(sessions, &alice, made.head.id, &none, NULL), ERR_CONFLICT);
+    assert_int_equal(sessions_begin(sessions, &bob, made.head.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_begin(sessions, &anybody, made.head.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_remove(sessions, &alice, made.head.id, NULL), OK);
+    assert_int_equal(sessions_find(sessions, &alice, made.head.id, &none, NULL), ERR_NOT_FOUND);
     assert_true(make_snapshot(&s, 2));
     assert_true(sessions_end(sessions, &held, &s));
-    assert_int_equal(sessions_find(sessions, &alice, made.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_find(sessions, &alice, made.head.id, &none, NULL), ERR_NOT_FOUND);
     session_info_clear(&made);
 }
 
@@ -149,19 +149,19 @@ static void forks_count_for_who_forks(void **state)
     struct stream_snapshot s;
     assert_true(make_snapshot(&s, 1));
     assert_int_equal(add(&anybody, &s, &made), OK);
-    assert_int_equal(fork_of(&neighbour, made.id, FOR_ONE, forks), ERR_SESSIONS); /* one more than is for him */
-    assert_int_equal(fork_of(&neighbour, made.id, FOR_ONE - 1, forks), OK);
-    assert_int_equal(fork_of(&neighbour, made.id, 1, &more), ERR_SESSIONS);
-    assert_int_equal(fork_of(&bob, made.id, 1, &more), ERR_NOT_FOUND);
+    assert_int_equal(fork_of(&neighbour, made.head.id, FOR_ONE, forks), ERR_SESSIONS); /* one more than is for him */
+    assert_int_equal(fork_of(&neighbour, made.head.id, FOR_ONE - 1, forks), OK);
+    assert_int_equal(fork_of(&neighbour, made.head.id, 1, &more), ERR_SESSIONS);
+    assert_int_equal(fork_of(&bob, made.head.id, 1, &more), ERR_NOT_FOUND);
     assert_true(make_snapshot(&s, 1));
     assert_int_equal(add(&bob, &s, &more), OK); /* his first */
-    assert_int_equal(sessions_remove(sessions, &bob, more.id, NULL), OK);
+    assert_int_equal(sessions_remove(sessions, &bob, more.head.id, NULL), OK);
     session_info_clear(&more);
     for (size_t i = 0; i < FOR_ONE - 1; i++) {
-        assert_int_equal(sessions_remove(sessions, &anybody, forks[i].id, NULL), OK);
+        assert_int_equal(sessions_remove(sessions, &anybody, forks[i].head.id, NULL), OK);
         session_info_clear(&forks[i]);
     }
-    assert_int_equal(sessions_remove(sessions, &neighbour, made.id, NULL), OK);
+    assert_int_equal(sessions_remove(sessions, &neighbour, made.head.id, NULL), OK);
     session_info_clear(&made);
 }
 
@@ -181,18 +181,18 @@ static void sessions_of_a_client_that_does_not_stay_go(void **state)
     unsigned asked = 0;
     assert_true(make_snapshot(&s, 1));
     assert_int_equal(add(&alice, &s, &idle), OK);
-    assert_int_equal(fork_of(&alice, idle.id, 1, &busy), OK);
-    assert_int_equal(sessions_begin(sessions, &alice, busy.id, &held, NULL), OK);
+    assert_int_equal(fork_of(&alice, idle.head.id, 1, &busy), OK);
+    assert_int_equal(sessions_begin(sessions, &alice, busy.head.id, &held, NULL), OK);
     assert_true(make_snapshot(&s, 1));
     assert_int_equal(add(&bob, &s, &bobs), OK);
     sessions_keep(sessions, is_not_alice, &asked);
     assert_int_equal(asked, 2);
-    assert_int_equal(sessions_find(sessions, &alice, idle.id, &none, NULL), ERR_NOT_FOUND);
-    assert_int_equal(sessions_find(sessions, &alice, busy.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_find(sessions, &alice, idle.head.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_find(sessions, &alice, busy.head.id, &none, NULL), ERR_NOT_FOUND);
     assert_true(make_snapshot(&s, 2));
     assert_true(sessions_end(sessions, &held, &s));
-    assert_int_equal(sessions_find(sessions, &alice, busy.id, &none, NULL), ERR_NOT_FOUND);
-    assert_int_equal(sessions_remove(sessions, &bob, bobs.id, NULL), OK);
+    assert_int_equal(sessions_find(sessions, &alice, busy.head.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_remove(sessions, &bob, bobs.head.id, NULL), OK);
     session_info_clear(&idle);
     session_info_clear(&busy);
     session_info_clear(&bobs);
@@ -250,7 +250,7 @@ static void fork_and_drop(size_t i, size_t count)
     for (size_t k = 0; k < count; k++) {
         if (!is_whole(&forks[k].snapshot))
             fault("a fork is not whole");
-        if (sessions_remove(sessions, &anybody, forks[k].id, NULL) != OK)
+        if (sessions_remove(sessions, &anybody, forks[k].head.id, NULL) != OK)
             fault("a fork is gone");
         session_info_clear(&forks[k]);
     }
@@ -270,13 +270,13 @@ static void add_and_drop(const struct client_id *owner)
         stream_snapshot_clear(&s);
         return;
     }
-    if (sessions_find(sessions, &anybody, made.id, &found, NULL) != ERR_NOT_FOUND)
+    if (sessions_find(sessions, &anybody, made.head.id, &found, NULL) != ERR_NOT_FOUND)
         fault("another has found a key's session");
-    if (sessions_find(sessions, owner, made.id, &found, NULL) != OK)
+    if (sessions_find(sessions, owner, made.head.id, &found, NULL) != OK)
         fault("a key's session is gone");
     else
         session_info_clear(&found);
-    if (sessions_remove(sessions, owner, made.id, NULL) != OK)
+    if (sessions_remove(sessions, owner, made.head.id, NULL) != OK)
         fault("a key's session is gone");
     session_info_clear(&made);
 }
@@ -337,7 +337,7 @@ static void threads_do_not_disturb_each_other(void **state)
         struct stream_snapshot s;
         assert_true(make_snapshot(&s, 0));
         assert_int_equal(add(&anybody, &s, &made), OK);
-        memcpy(party.ids[i], made.id, sizeof made.id);
+        memcpy(party.ids[i], made.head.id, sizeof made.head.id);
         session_info_clear(&made);
     }
     for (size_t i = 0; i < THREADS; i++) {

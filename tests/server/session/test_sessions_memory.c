@@ -146,7 +146,7 @@ static enum status fork_one(const char *id)
     for (size_t i = 0; i < 2; i++)
         if (forks[i].held != NULL) {
             char made[SESSION_ID_BYTES];
-            memcpy(made, forks[i].id, sizeof made);
+            memcpy(made, forks[i].head.id, sizeof made);
             (void)sessions_end(sessions, &forks[i], NULL);
             (void)sessions_remove(sessions, &alice, made, NULL);
         }

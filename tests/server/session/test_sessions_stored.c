@@ -137,7 +137,7 @@ static enum status try_add(const struct client_id *who, const char *id, uint64_t
     st = sessions_write_new(sessions, &made, 1, err);
     if (st != OK)
         return st;
-    (void)snprintf(out, SESSION_ID_BYTES, "%s", made.id);
+    (void)snprintf(out, SESSION_ID_BYTES, "%s", made.head.id);
     assert_true(sessions_end(sessions, &made, NULL));
     return OK;
 }
@@ -221,8 +221,8 @@ static void what_was_written_is_there_after_an_end(void **state)
     begin_again();
     assert_int_equal(sessions_find(sessions, &alice, one, &i, NULL), OK);
     assert_null(i.state); /* it is read when it is asked for */
-    assert_true(i.place.turn == 2 && i.place.position == 5 && i.place.seed == 77);
-    assert_string_equal(i.model, "text");
+    assert_true(i.head.turn == 2 && i.head.state.position + i.head.state.pending_count == 5 && i.head.state.seed == 77);
+    assert_string_equal(i.head.model, "text");
     assert_true(i.expires_in_s > 590 && i.expires_in_s <= 600);
     session_info_clear(&i);
     assert_found(&alice, one, 9);

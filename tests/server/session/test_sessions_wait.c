@@ -99,7 +99,7 @@ static void expect(const struct client_id *who, int at_s, unsigned want_s, char 
         return;
     }
     if (id != NULL)
-        memcpy(id, made.id, sizeof made.id);
+        memcpy(id, made.head.id, sizeof made.head.id);
     session_info_clear(&made);
 }
 
