@@ -58,9 +58,12 @@ void generate_session_end(struct exchange *x, bool moves)
     if (k == NULL || k->infos[0].held == NULL)
         return;
     struct generate_job *j = generate_job_of(x->job);
-    const bool has_moved = moves && j->has_saved && !sessions_are_stored(k->sessions);
-    if (!sessions_end(k->sessions, &k->infos[0], has_moved ? &j->saved : NULL))
-        log_warning("out of memory for the state of a session: it stays where it was before request %s", x->id);
-    else if (has_moved)
-        j->saved = (struct stream_snapshot){.memory = NULL}; /* the session's */
+    struct error err;
+    if (moves && j->has_saved && !sessions_are_stored(k->sessions)) {
+        if (sessions_write(k->sessions, &k->infos[0], &j->saved, &err) == OK)
+            j->saved = (struct stream_snapshot){.memory = NULL}; /* the session's */
+        else
+            log_warning("a session stays where it was before request %s: %s", x->id, err.message);
+    }
+    sessions_end(k->sessions, &k->infos[0]);
 }

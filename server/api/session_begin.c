@@ -84,10 +84,7 @@ static void tell_created(struct exchange *x, struct session_info *info)
     http_add_header(x, SESSION_HEADER, info->head.id);
     set_cookie(x, info->head.id);
     json_t *answer = session_describe(info);
-    if (info->held != NULL)
-        (void)sessions_end(sessions_of(x), info, NULL);
-    else
-        session_info_clear(info);
+    sessions_end(sessions_of(x), info);
     const json_int_t prompt = (json_int_t)b->prompt_bytes;
     if (json_object_set_new(answer, "usage",
                             json_pack("{s:I, s:i, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", 0,

@@ -34,20 +34,12 @@ struct session_work *session_work_create(struct exchange *x, size_t count)
     return k;
 }
 
-static void let_go(struct sessions *s, struct session_info *i)
-{
-    if (i->held != NULL)
-        (void)sessions_end(s, i, NULL);
-    else
-        session_info_clear(i);
-}
-
 void session_work_let_go(struct session_work *k)
 {
     for (size_t i = 0; k != NULL && i < k->count; i++)
-        let_go(k->sessions, &k->infos[i]);
+        sessions_end(k->sessions, &k->infos[i]);
     if (k != NULL)
-        let_go(k->sessions, &k->parent);
+        sessions_end(k->sessions, &k->parent);
 }
 
 void session_work_free(struct session_work *k)
@@ -57,6 +49,14 @@ void session_work_free(struct session_work *k)
     session_work_let_go(k);
     stream_snapshot_clear(&k->snapshot);
     free(k);
+}
+
+enum status session_work_write(struct session_work *k, struct error *err)
+{
+    const enum status st = sessions_write(k->sessions, &k->infos[0], &k->snapshot, err);
+    if (st == OK)
+        k->snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
+    return st;
 }
 
 /* ---- in the pool ------------------------------------------------------------------------------------------------- */
@@ -76,11 +76,7 @@ enum status session_work_write_new(struct job *j, struct error *err)
 
 enum status session_work_move(struct job *j, struct error *err)
 {
-    struct session_work *k = work_of(j);
-    const enum status st = sessions_write(k->sessions, &k->infos[0], &k->snapshot, err);
-    if (st == OK)
-        k->snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
-    return st;
+    return session_work_write(work_of(j), err);
 }
 
 enum status session_work_remove(struct job *j, struct error *err)

@@ -32,13 +32,16 @@ void session_work_free(struct session_work *k);
 /* End what is held, as it is, before the client can know of the request's end. NULL is a no-op. */
 void session_work_let_go(struct session_work *k);
 
+/* Move the first one to `snapshot`: sessions_write. */
+enum status session_work_write(struct session_work *k, struct error *err);
+
 /* Continue with `next` when `conclude`, one of those below, has been run by the pool; or answer with an error. `k` is
  * taken. */
 typedef enum status session_work_do(struct job *j, struct error *err);
 void session_work_run(struct exchange *x, struct session_work *k, session_work_do *conclude, http_handler *next);
 session_work_do session_work_fetch;     /* the first one */
 session_work_do session_work_write_new; /* all, and the parent again if it is held */
-session_work_do session_work_move;      /* the first one, to `snapshot` */
+session_work_do session_work_move;      /* session_work_write */
 session_work_do session_work_remove;    /* the first one, of a store that is shared */
 
 /* The work of the exchange's job, which has some and is done. NULL: it has failed, and that was answered. */

@@ -248,10 +248,7 @@ static void list_forks(struct exchange *x, struct session_info *forks, size_t n)
         http_add_header(x, SESSION_HEADER, forks[0].head.id);
     for (size_t i = 0; i < n; i++) {
         fine = fine && json_array_append_new(list, session_describe(&forks[i])) == 0;
-        if (forks[i].held != NULL)
-            (void)sessions_end(sessions_of(x), &forks[i], NULL);
-        else
-            session_info_clear(&forks[i]);
+        sessions_end(sessions_of(x), &forks[i]);
     }
     reply_send_json(x, 201, fine ? json_pack("{s:O}", "sessions", list) : NULL);
     json_decref(list);
@@ -262,8 +259,7 @@ static void forks_written(struct exchange *x)
     struct session_work *k = session_work_done(x);
     if (k == NULL)
         return;
-    if (k->parent.held != NULL)
-        (void)sessions_end(k->sessions, &k->parent, NULL);
+    sessions_end(k->sessions, &k->parent);
     list_forks(x, k->infos, k->count);
 }
 
@@ -319,38 +315,13 @@ void api_session_state(struct exchange *x)
     with_state(x, send_state);
 }
 
-static void tell_moved(struct exchange *x)
-{
-    api_session(x);
-}
-
 static void moved(struct exchange *x)
 {
     struct session_work *k = session_work_done(x);
     if (k == NULL)
         return;
     session_work_let_go(k);
-    tell_moved(x);
-}
-
-/* To k->snapshot. */
-static void move_session(struct exchange *x, struct session_work *k)
-{
-    struct error err;
-    if (sessions_are_stored(k->sessions)) {
-        session_work_run(x, k, session_work_move, moved);
-        return;
-    }
-    const bool fine = sessions_end(k->sessions, &k->infos[0], &k->snapshot);
-    if (fine)
-        k->snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
-    session_work_free(k);
-    if (fine) {
-        tell_moved(x);
-        return;
-    }
-    (void)error_set(&err, ERR_NOMEM, "out of memory for the state; try again later");
-    reply_send_error(x, &err);
+    api_session(x);
 }
 
 /* Replace the state of the session that is held by the body; takes `k`. */
@@ -364,12 +335,17 @@ static void put_state(struct exchange *x, struct session_work *k)
         st = session_info_check_model(i, e, &err);
     if (st == OK)
         st = generate_state_open(&k->snapshot, x->body.bytes, x->body.size, e, &err);
-    if (st == OK) {
-        move_session(x, k);
+    if (st == OK && sessions_are_stored(k->sessions)) {
+        session_work_run(x, k, session_work_move, moved);
         return;
     }
+    if (st == OK)
+        st = session_work_write(k, &err);
     session_work_free(k);
-    reply_send_error(x, &err);
+    if (st == OK)
+        api_session(x);
+    else
+        reply_send_error(x, &err);
 }
 
 static void put_fetched(struct exchange *x)

@@ -443,18 +443,15 @@ enum status sessions_begin(struct sessions *s, const struct client_id *who, cons
     return st;
 }
 
-bool sessions_end(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot)
+void sessions_end(struct sessions *s, struct session_info *i)
 {
-    struct session *one = held->held;
-    struct session_state *state = snapshot != NULL ? session_state_create(snapshot) : NULL, *old = NULL;
-    const bool fine = snapshot == NULL || state != NULL;
-    assert(one != NULL && one->is_held && (snapshot == NULL || s->store == NULL));
+    struct session *one = i->held;
+    i->held = NULL;
+    session_info_clear(i);
+    if (one == NULL)
+        return;
+    assert(one->is_held);
     struct session *gone = sessions_enter(s);
-    if (state != NULL) {
-        old = one->state;
-        one->state = state;
-        session_head_move(&one->head, snapshot);
-    }
     if (s->store != NULL && !sessions_are_shared(s) && !one->is_stored && !one->is_removed)
         gone = sessions_take_out_locked(s, one, gone); /* it was never written, and its client told of an error */
     one->is_held = false;
@@ -470,8 +467,4 @@ bool sessions_end(struct sessions *s, struct session_info *held, const struct st
         gone = one;
     }
     sessions_leave(s, gone);
-    session_state_release(old);
-    held->held = NULL;
-    session_info_clear(held);
-    return fine;
 }

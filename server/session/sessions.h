@@ -116,9 +116,14 @@ void sessions_keep(struct sessions *s, bool (*stays)(void *arg, const struct cli
  * ERR_SESSIONS: its state is not in memory, and all that are there are in use. */
 enum status sessions_begin(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,
                            struct error *err);
-/* Clears what is held. `snapshot` is where the session is now, and its memory is taken; NULL: where it was, or where
- * sessions_write has put it. With a store it must be NULL. False if out of memory: it is where it was. */
-bool sessions_end(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot);
+/* Move a session that is held on to `snapshot`, whose memory is taken on OK; once the store has it, if there is one: then
+ * it may block. Errors: ERR_STORE, ERR_NOMEM: it is where it was; ERR_CONFLICT: it is where another daemon has moved
+ * it. */
+enum status sessions_write(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot,
+                           struct error *err);
+/* Others may have what is held, where it was or where sessions_write has put it; and clear what was told of it. One that
+ * is not held is only cleared. */
+void sessions_end(struct sessions *s, struct session_info *i);
 
 /* ---- with a store: these may block ------------------------------------------------------------------------------- */
 
@@ -126,10 +131,6 @@ bool sessions_end(struct sessions *s, struct session_info *held, const struct st
  * Errors: ERR_NOT_FOUND: it has ended meanwhile, or its record is of no use and was set aside; ERR_CONFLICT: another
  * daemon has it; ERR_SESSIONS: there is no room in memory; ERR_STORE, ERR_NOMEM. */
 enum status sessions_fetch(struct sessions *s, struct session_info *i, struct error *err);
-/* Move a session that is held on to `snapshot`, whose memory is taken on OK, once the store has it. Errors: ERR_STORE,
- * ERR_NOMEM: it is where it was; ERR_CONFLICT: it is where another daemon has moved it. */
-enum status sessions_write(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot,
-                           struct error *err);
 /* Remove a shared one, whoever has it. Errors: ERR_NOT_FOUND, ERR_STORE. */
 enum status sessions_remove_shared(struct sessions *s, const struct client_id *who, const char *id, struct error *err);
 /* Write a session that is held again where it is: what it counts of its forks has changed. Errors: as above. */

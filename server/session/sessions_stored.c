@@ -326,8 +326,8 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
     struct session_state *state = session_state_create(snapshot), *old = NULL;
     if (state == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
-    enum status st = make_record(&record, &head, snapshot, err);
-    if (st == OK) {
+    enum status st = s->store != NULL ? make_record(&record, &head, snapshot, err) : OK;
+    if (st == OK && s->store != NULL) {
         st = s->store->kind->put(s->store, &one->key, &one->claim, &record, err);
         free(record.bytes);
     }
@@ -346,7 +346,7 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
     one->touched_ns = clock_now_ns();
     sessions_leave(s, gone);
     session_state_release(old);
-    if (!is_gone && was_removed(s, one))
+    if (s->store != NULL && !is_gone && was_removed(s, one))
         sessions_take_back(s, &one->key);
     return OK;
 }
@@ -401,7 +401,7 @@ enum status sessions_write_new(struct sessions *s, struct session_info infos[], 
         if (!infos[i].held->is_removed)
             gone = sessions_take_out_locked(s, infos[i].held, gone);
         sessions_leave(s, gone);
-        (void)sessions_end(s, &infos[i], NULL);
+        sessions_end(s, &infos[i]);
     }
     return st;
 }

@@ -110,7 +110,8 @@ static void a_state_that_was_given_stays(void **state)
     assert_int_equal(fork[0].snapshot.sampler.options.sample + fork[1].snapshot.sampler.options.sample, 1 + 2);
     assert_int_equal(sessions_begin(sessions, &anybody, made.head.id, &held, NULL), OK);
     assert_true(make_snapshot(&s, 8));
-    assert_true(sessions_end(sessions, &held, &s));
+    assert_int_equal(sessions_write(sessions, &held, &s, NULL), OK);
+    sessions_end(sessions, &held);
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(sessions_remove(sessions, &anybody, fork[i].head.id, NULL), OK);
     assert_int_equal(sessions_remove(sessions, &anybody, made.head.id, NULL), OK);
@@ -136,7 +137,8 @@ static void one_that_was_removed_while_it_is_held_ends_with_that(void **state)
     assert_int_equal(sessions_remove(sessions, &alice, made.head.id, NULL), OK);
     assert_int_equal(sessions_find(sessions, &alice, made.head.id, &none, NULL), ERR_NOT_FOUND);
     assert_true(make_snapshot(&s, 2));
-    assert_true(sessions_end(sessions, &held, &s));
+    assert_int_equal(sessions_write(sessions, &held, &s, NULL), OK);
+    sessions_end(sessions, &held);
     assert_int_equal(sessions_find(sessions, &alice, made.head.id, &none, NULL), ERR_NOT_FOUND);
     session_info_clear(&made);
 }
@@ -190,7 +192,8 @@ static void sessions_of_a_client_that_does_not_stay_go(void **state)
     assert_int_equal(sessions_find(sessions, &alice, idle.head.id, &none, NULL), ERR_NOT_FOUND);
     assert_int_equal(sessions_find(sessions, &alice, busy.head.id, &none, NULL), ERR_NOT_FOUND);
     assert_true(make_snapshot(&s, 2));
-    assert_true(sessions_end(sessions, &held, &s));
+    assert_int_equal(sessions_write(sessions, &held, &s, NULL), OK);
+    sessions_end(sessions, &held);
     assert_int_equal(sessions_find(sessions, &alice, busy.head.id, &none, NULL), ERR_NOT_FOUND);
     assert_int_equal(sessions_remove(sessions, &bob, bobs.head.id, NULL), OK);
     session_info_clear(&idle);
@@ -233,8 +236,9 @@ static void move(size_t i, bool moves)
     if (made)
         (void)atomic_fetch_add(&party.moves[i], 1);
     (void)atomic_fetch_sub(&party.holders[i], 1);
-    if (!sessions_end(sessions, &held, made ? &s : NULL))
+    if (made && sessions_write(sessions, &held, &s, NULL) != OK)
         fault("there is no memory");
+    sessions_end(sessions, &held);
 }
 
 /* Forks of a shared one, of which none stays. */

@@ -98,7 +98,7 @@ static enum status begin_one(const char *id, uint64_t draws)
     }
     st = sessions_write_new(sessions, &made, 1, NULL);
     if (st == OK)
-        (void)sessions_end(sessions, &made, NULL);
+        sessions_end(sessions, &made);
     return st;
 }
 
@@ -118,7 +118,7 @@ static enum status move_one(const char *id, uint64_t draws)
         if (st != OK)
             stream_snapshot_clear(&s);
     }
-    (void)sessions_end(sessions, &held, NULL);
+    sessions_end(sessions, &held);
     return st;
 }
 
@@ -139,7 +139,7 @@ static enum status fork_one(const char *id)
         return st;
     if (parent.held != NULL) {
         st = sessions_rewrite(sessions, &parent, NULL);
-        (void)sessions_end(sessions, &parent, NULL);
+        sessions_end(sessions, &parent);
     }
     if (st == OK)
         st = sessions_write_new(sessions, forks, 2, NULL);
@@ -147,7 +147,7 @@ static enum status fork_one(const char *id)
         if (forks[i].held != NULL) {
             char made[SESSION_ID_BYTES];
             memcpy(made, forks[i].head.id, sizeof made);
-            (void)sessions_end(sessions, &forks[i], NULL);
+            sessions_end(sessions, &forks[i]);
             (void)sessions_remove(sessions, &alice, made, NULL);
         }
     return st;

@@ -112,7 +112,7 @@ static void put(struct sessions *where, const char *id, uint64_t draws)
     if (sessions_add(where, &alice, id, hosted, &s, &made, &wait_s, &err) != OK ||
         sessions_write_new(where, &made, 1, &err) != OK)
         fail_msg("%s", err.message);
-    assert_true(sessions_end(where, &made, NULL));
+    sessions_end(where, &made);
 }
 
 static void begin(struct sessions *where, const char *id, struct session_info *ret)
@@ -174,11 +174,11 @@ static void one_that_is_removed_before_it_is_fetched_is_not_there(void **state)
     put(there, "chat", 2); /* another of that id, which is not what was asked for */
     assert_int_equal(sessions_fetch(here, &held, &err), ERR_NOT_FOUND);
     assert_string_equal(err.param, "session");
-    assert_true(sessions_end(here, &held, NULL));
+    sessions_end(here, &held);
     assert_is_at(here, "chat", 2, false);
     begin(there, "chat", &held); /* it was given back */
     fetch(there, &held, 2);
-    assert_true(sessions_end(there, &held, NULL));
+    sessions_end(there, &held);
 }
 
 static void one_that_is_removed_does_not_move_or_end_the_next_of_its_id(void **state)
@@ -196,12 +196,12 @@ static void one_that_is_removed_does_not_move_or_end_the_next_of_its_id(void **s
     assert_non_null(strstr(err.message, "not yet over"));
     assert_int_equal(sessions_write(here, &held, &moved, &err), OK); /* there is nothing left to move */
     assert_is_at(there, "chat", 2, false);
-    assert_true(sessions_end(here, &held, NULL));
+    sessions_end(here, &held);
     assert_is_at(there, "chat", 2, false);
     begin(here, "chat", &other);
     fetch(here, &other, 2);
     assert_int_equal(sessions_write(here, &other, &next, &err), OK);
-    assert_true(sessions_end(here, &other, NULL));
+    sessions_end(here, &other);
     assert_is_at(there, "chat", 4, false);
 }
 
@@ -214,17 +214,17 @@ static void letting_go_waits_for_nobody(void **state)
     begin(here, "chat", &held);
     fetch(here, &held, 1);
     redis_server_halt(&server);
-    assert_true(sessions_end(here, &held, NULL)); /* or it would wait until the program's time is over */
+    sessions_end(here, &held); /* or it would wait until the program's time is over */
     redis_server_go_on(&server);
     assert_is_at(there, "chat", 1, false);
     begin(there, "chat", &held);
     fetch(there, &held, 1);
-    assert_true(sessions_end(there, &held, NULL));
+    sessions_end(there, &held);
     sessions_free(there); /* what it has let go is given back all the same */
     there = NULL;
     begin(here, "chat", &held);
     fetch(here, &held, 1);
-    assert_true(sessions_end(here, &held, NULL));
+    sessions_end(here, &held);
 }
 
 /* ---- looked at --------------------------------------------------------------------------------------------------- */
@@ -239,7 +239,7 @@ static void a_look_tells_whether_it_is_in_use_here_and_is_a_use(void **state)
     begin(here, "chat", &held);
     fetch(here, &held, 1);
     assert_is_at(here, "chat", 1, true);
-    assert_true(sessions_end(here, &held, NULL));
+    sessions_end(here, &held);
     assert_is_at(here, "chat", 1, false);
 
     name_of_record(name);
@@ -263,7 +263,7 @@ static void a_record_of_a_later_version_stays_for_those_that_can_read_it(void **
     begin(there, "chat", &held);
     assert_int_equal(sessions_fetch(there, &held, &err), ERR_CONFLICT);
     assert_non_null(strstr(err.message, "later version"));
-    assert_true(sessions_end(there, &held, NULL));
+    sessions_end(there, &held);
     (void)snprintf(command, sizeof command, "EXISTS %s", name);
     assert_int_equal(redis_server_number(&server, command), 1);
     begin(here, "chat", &held); /* it is given back */
@@ -274,7 +274,7 @@ static void a_record_of_a_later_version_stays_for_those_that_can_read_it(void **
         test_sleep_ms(1);
     }
     assert_non_null(strstr(err.message, "later version"));
-    assert_true(sessions_end(here, &held, NULL));
+    sessions_end(here, &held);
 }
 
 int main(void)

@@ -138,7 +138,7 @@ static enum status try_add(const struct client_id *who, const char *id, uint64_t
     if (st != OK)
         return st;
     (void)snprintf(out, SESSION_ID_BYTES, "%s", made.head.id);
-    assert_true(sessions_end(sessions, &made, NULL));
+    sessions_end(sessions, &made);
     return OK;
 }
 
@@ -184,7 +184,7 @@ static void move_to(const struct client_id *who, const char *id, uint64_t draws)
     assert_int_equal(sessions_begin(sessions, who, id, &held, &err), OK);
     if (sessions_write(sessions, &held, &s, &err) != OK)
         fail_msg("%s", err.message);
-    assert_true(sessions_end(sessions, &held, NULL));
+    sessions_end(sessions, &held);
 }
 
 /* The names in the folder that end so. */
@@ -264,11 +264,11 @@ static void memory_is_bounded_and_given_to_whoever_needs_it(void **state)
         assert_int_equal(sessions_begin(sessions, &alice, ids[i], &held[i], NULL), OK);
     assert_int_equal(sessions_begin(sessions, &alice, ids[IN_MEMORY], &other, &err), ERR_SESSIONS);
     assert_non_null(strstr(err.message, "in use"));
-    assert_true(sessions_end(sessions, &held[0], NULL));
+    sessions_end(sessions, &held[0]);
     assert_int_equal(sessions_begin(sessions, &alice, ids[IN_MEMORY], &other, &err), OK);
-    assert_true(sessions_end(sessions, &other, NULL));
+    sessions_end(sessions, &other);
     for (size_t i = 1; i < IN_MEMORY; i++)
-        assert_true(sessions_end(sessions, &held[i], NULL));
+        sessions_end(sessions, &held[i]);
     for (uint64_t i = 0; i < IN_MEMORY + 1; i++)
         assert_found(&alice, ids[i], i);
 }
@@ -310,10 +310,10 @@ static void forks_are_written_and_counted(void **state)
         for (size_t i = 0; i < 2; i++) {
             assert_is_at(&forks[i].snapshot, 3);
             samples += forks[i].snapshot.sampler.options.sample;
-            assert_true(sessions_end(sessions, &forks[i], NULL));
+            sessions_end(sessions, &forks[i]);
         }
         assert_int_equal(samples, round == 0 ? 1 + 2 : 3 + 4); /* also of a session that was read again */
-        assert_true(sessions_end(sessions, &parent, NULL));
+        sessions_end(sessions, &parent);
         session_info_clear(&of);
         begin_again();
     }
@@ -342,9 +342,9 @@ static void forks_of_two_requests_at_once_are_numbered_together(void **state)
         assert_int_equal(forks[i].snapshot.sampler.options.sample, i + 1);
     }
     for (size_t i = 0; i < 2; i++) {
-        assert_true(sessions_end(sessions, &forks[i], NULL));
+        sessions_end(sessions, &forks[i]);
         if (parents[i].held != NULL)
-            assert_true(sessions_end(sessions, &parents[i], NULL));
+            sessions_end(sessions, &parents[i]);
         session_info_clear(&of[i]);
     }
 }
@@ -359,7 +359,7 @@ static void one_that_was_never_written_is_not_there(void **state)
         struct session_info made;
         unsigned wait_s;
         assert_int_equal(sessions_add(sessions, &alice, "chat", hosted, &s, &made, &wait_s, &err), OK);
-        assert_true(sessions_end(sessions, &made, NULL)); /* its request ended before it was written */
+        sessions_end(sessions, &made); /* its request ended before it was written */
         assert_gone(&alice, "chat");
     }
     add(&alice, "chat", 7, id);
@@ -402,7 +402,7 @@ static void a_removed_session_is_not_there_after_an_end(void **state)
     assert_int_equal(try_add(&alice, "b", 3, id, &err), ERR_CONFLICT); /* its request may still write it */
     assert_int_equal(sessions_write(sessions, &held, &s, &err), OK);
     assert_int_equal(count_files(".session"), 0);
-    assert_true(sessions_end(sessions, &held, NULL));
+    sessions_end(sessions, &held);
     add(&alice, "a", 4, id);
     add(&alice, "b", 5, id);
     begin_again();
@@ -579,7 +579,7 @@ static void a_folder_that_is_lost_is_told(void **state)
     assert_int_equal(sessions_write(sessions, &held, &s, &err), ERR_STORE);
     assert_non_null(strstr(err.message, "cannot write"));
     stream_snapshot_clear(&s);
-    assert_true(sessions_end(sessions, &held, NULL));
+    sessions_end(sessions, &held);
     assert_found(&alice, id, 1); /* it stands where it was, in memory */
     assert_int_equal(try_add(&alice, NULL, 3, moved, &err), ERR_STORE);
     assert_true(metrics_total(METRIC_STORE_ERRORS) == failures + 2);
