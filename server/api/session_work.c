@@ -82,7 +82,7 @@ enum status session_work_move(struct job *j, struct error *err)
 enum status session_work_remove(struct job *j, struct error *err)
 {
     const struct session_work *k = work_of(j);
-    return sessions_remove_shared(k->sessions, &k->client, k->infos[0].head.id, err);
+    return sessions_remove(k->sessions, &k->client, k->infos[0].head.id, err);
 }
 
 /* A text that can be read to its end moves its session; the job keeps its own copy of the state, which may be asked

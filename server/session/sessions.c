@@ -385,19 +385,33 @@ enum status sessions_fork(struct sessions *s, const struct client_id *who, const
     return st;
 }
 
+enum status sessions_none(const char *id, struct error *err)
+{
+    return error_set_param(err, ERR_NOT_FOUND, "session", "there is no session \"%s\"", json_quote(id).text);
+}
+
 enum status sessions_remove(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
 {
-    struct session *gone = sessions_enter(s), *one = find(s, who, id, err);
-    const bool is_left = one != NULL && one->is_held && one->is_stored; /* it must not be there after a restart */
-    const struct session_key key = one != NULL ? one->key : (struct session_key){0};
+    const bool is_shared = sessions_are_shared(s);
+    if (is_shared && !session_id_is_fine(id))
+        return sessions_none(id, err);
+    struct session *gone = sessions_enter(s);
+    struct session *one = is_shared ? sessions_look_up_locked(s, who, id) : find(s, who, id, err);
+    const bool is_held = one != NULL && one->is_held; /* its request may go on to its end, but it must not be found */
+    const bool is_left = is_shared || (is_held && one->is_stored);
+    if (one == NULL && !is_shared) {
+        sessions_leave(s, gone);
+        return ERR_NOT_FOUND;
+    }
     if (one != NULL)
         gone = sessions_take_out_locked(s, one, gone);
     sessions_leave(s, gone);
-    if (is_left) {
-        const enum status st = s->store->kind->remove(s->store, &key, err);
-        return st == ERR_NOT_FOUND ? OK : st;
-    }
-    return one != NULL ? OK : ERR_NOT_FOUND;
+    const struct session_key key = session_key_of(who, id);
+    struct error why;
+    const enum status st = is_left ? s->store->kind->remove(s->store, &key, &why) : OK;
+    if (st == ERR_NOT_FOUND && is_shared)
+        return sessions_none(id, err);
+    return st == OK || st == ERR_NOT_FOUND ? OK : error_set(err, st, "%s", why.message);
 }
 
 void sessions_keep(struct sessions *s, bool (*stays)(void *arg, const struct client_id *client), void *arg)
@@ -411,6 +425,27 @@ void sessions_keep(struct sessions *s, bool (*stays)(void *arg, const struct cli
                 gone = sessions_take_out_locked(s, one, gone);
         }
     sessions_leave(s, gone);
+}
+
+/* Under the lock it goes through that client's alone. */
+size_t sessions_list(struct sessions *s, const struct client_id *who, uint64_t before, size_t most,
+                     struct session_info ret[], uint64_t *next, uint64_t *total)
+{
+    struct session *gone = sessions_enter(s);
+    const struct session_holder *holder = session_room_find(&s->room, who);
+    const struct session *one = holder != NULL ? holder->newest : NULL;
+    size_t count = 0;
+    while (one != NULL && before != 0 && one->serial >= before)
+        one = one->made_before;
+    for (; one != NULL && count < most; one = one->made_before) {
+        ret[count++] = sessions_info_locked(s, one);
+        *next = one->serial;
+    }
+    if (one == NULL)
+        *next = 0;
+    *total = session_room_use(&s->room, who).count;
+    sessions_leave(s, gone);
+    return count;
 }
 
 enum status sessions_begin(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,

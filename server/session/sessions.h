@@ -107,7 +107,8 @@ size_t sessions_list(struct sessions *s, const struct client_id *who, uint64_t b
  * Errors: as sessions_add. */
 enum status sessions_fork(struct sessions *s, const struct client_id *who, const struct session_info *of, size_t count,
                           struct session_info ret[], struct session_info *parent, unsigned *wait_s, struct error *err);
-/* Remove it: nobody finds it any more. If it is held, the holder can still finish. */
+/* Remove it: nobody finds it any more. If it is held, the holder can still finish. With a store it may block, and one
+ * that is shared, whoever has it, is asked. Errors: also ERR_STORE. */
 enum status sessions_remove(struct sessions *s, const struct client_id *who, const char *id, struct error *err);
 /* Remove in the same way all sessions of the clients that stays() says not to stay, which is called under the lock. */
 void sessions_keep(struct sessions *s, bool (*stays)(void *arg, const struct client_id *client), void *arg);
@@ -131,8 +132,6 @@ void sessions_end(struct sessions *s, struct session_info *i);
  * Errors: ERR_NOT_FOUND: it has ended meanwhile, or its record is of no use and was set aside; ERR_CONFLICT: another
  * daemon has it; ERR_SESSIONS: there is no room in memory; ERR_STORE, ERR_NOMEM. */
 enum status sessions_fetch(struct sessions *s, struct session_info *i, struct error *err);
-/* Remove a shared one, whoever has it. Errors: ERR_NOT_FOUND, ERR_STORE. */
-enum status sessions_remove_shared(struct sessions *s, const struct client_id *who, const char *id, struct error *err);
 /* Write a session that is held again where it is: what it counts of its forks has changed. Errors: as above. */
 enum status sessions_rewrite(struct sessions *s, const struct session_info *held, struct error *err);
 /* Write new ones, which are held: all, or on an error none: then they end, and infos [count] are cleared. */

@@ -87,6 +87,8 @@ struct session *sessions_by_key_locked(struct sessions *s, const struct session_
 
 /* ---- sessions.c -------------------------------------------------------------------------------------------------- */
 
+/* Returns ERR_NOT_FOUND: a shared store has none of that id. */
+enum status sessions_none(const char *id, struct error *err);
 /* What it is now. Under the lock. */
 struct session_info sessions_info_locked(const struct sessions *s, const struct session *one);
 

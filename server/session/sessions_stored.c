@@ -141,7 +141,7 @@ enum status sessions_begin_shared_locked(struct sessions *s, const struct client
                                          struct session_info *ret, struct error *err)
 {
     if (!session_id_is_fine(id))
-        return error_set_param(err, ERR_NOT_FOUND, "session", "there is no session \"%s\"", json_quote(id).text);
+        return sessions_none(id, err);
     if (sessions_check_leaving_locked(s, who, id, err) != OK)
         return ERR_CONFLICT;
     struct session *one = calloc(1, sizeof *one);
@@ -177,24 +177,9 @@ static enum status learn(struct sessions *s, struct session *one, const struct s
         one->head = *head;
     sessions_leave(s, gone);
     if (!is_there)
-        return error_set_param(err, ERR_NOT_FOUND, "session", "there is no session \"%s\"",
-                               json_quote(one->head.id).text);
+        return sessions_none(one->head.id, err);
     return fits ? OK
                 : error_set(err, ERR_SESSIONS, "sessions in use take all of sessions_memory_max_mb; try again soon");
-}
-
-enum status sessions_remove_shared(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
-{
-    const struct session_key key = session_key_of(who, id);
-    struct error why;
-    struct session *gone = sessions_enter(s), *one = sessions_by_key_locked(s, &key, id);
-    if (one != NULL) /* a request has it, and may go on to its end */
-        gone = sessions_take_out_locked(s, one, gone);
-    sessions_leave(s, gone);
-    const enum status st = s->store->kind->remove(s->store, &key, &why);
-    if (st == ERR_NOT_FOUND)
-        return error_set_param(err, st, "session", "there is no session \"%s\"", json_quote(id).text);
-    return st == OK ? OK : error_set(err, st, "%s", why.message);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -272,9 +257,10 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
             json_quote(i->head.id).text);
     if (st == ERR_FORMAT)
         return give_up(s, i, &key, &why, err);
-    if (st == ERR_NOT_FOUND || st == ERR_CONFLICT)
-        return error_set_param(err, st, "session", st == ERR_CONFLICT ? "%s" : "there is no session \"%s\"",
-                               st == ERR_CONFLICT ? why.message : json_quote(i->head.id).text);
+    if (st == ERR_NOT_FOUND)
+        return sessions_none(i->head.id, err);
+    if (st == ERR_CONFLICT)
+        return error_set_param(err, st, "session", "%s", why.message);
     if (st != OK)
         return error_set(err, st, "%s", why.message);
     if (i->held != NULL && s->store->kind->is_shared)

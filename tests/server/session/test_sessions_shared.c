@@ -170,7 +170,7 @@ static void one_that_is_removed_before_it_is_fetched_is_not_there(void **state)
     (void)state;
     put(here, "chat", 1);
     begin(here, "chat", &held);
-    assert_int_equal(sessions_remove_shared(here, &alice, "chat", NULL), OK);
+    assert_int_equal(sessions_remove(here, &alice, "chat", NULL), OK);
     put(there, "chat", 2); /* another of that id, which is not what was asked for */
     assert_int_equal(sessions_fetch(here, &held, &err), ERR_NOT_FOUND);
     assert_string_equal(err.param, "session");
@@ -190,7 +190,7 @@ static void one_that_is_removed_does_not_move_or_end_the_next_of_its_id(void **s
     put(here, "chat", 1);
     begin(here, "chat", &held);
     fetch(here, &held, 1);
-    assert_int_equal(sessions_remove_shared(here, &alice, "chat", NULL), OK);
+    assert_int_equal(sessions_remove(here, &alice, "chat", NULL), OK);
     put(there, "chat", 2);
     assert_int_equal(sessions_begin(here, &alice, "chat", &other, &err), ERR_CONFLICT); /* not before that one's end */
     assert_non_null(strstr(err.message, "not yet over"));
