@@ -32,7 +32,7 @@ static enum status fail(struct error *err, const char *what, int error)
 static enum status connect_to(int *ret, const struct sockaddr *name, socklen_t size, uint32_t timeout_ms,
                               struct error *err)
 {
-    const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
+    const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000L};
     const int one = 1, fd = socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return fail(err, "cannot be connected to", errno);

@@ -363,7 +363,7 @@ static void a_lease_that_is_held_on_to_lasts(void **state)
     begin(state);
     add(&one, "first", OK, "");
     take(&one, "first");
-    for (const int64_t until = test_now_ms() + 2 * LEASE_MS; test_now_ms() < until; test_sleep_ms(LEASE_MS / 10)) {
+    for (const int64_t until = test_now_ms() + 2L * LEASE_MS; test_now_ms() < until; test_sleep_ms(LEASE_MS / 10)) {
         one.store->kind->hold_on(one.store, &key, &one.claim);
         take_none(&other, ERR_CONFLICT, "\"one\"");
     }

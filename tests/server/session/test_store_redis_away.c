@@ -296,7 +296,7 @@ static void a_server_that_stands_still_holds_up_one_call_a_second(void **state)
     free(got.bytes);
     redis_server_halt(&server);
     for (int i = 0; i < 2; i++) {
-        test_sleep_ms(i * STORE_AWAY_MS);
+        test_sleep_ms((long)i * STORE_AWAY_MS);
         const int64_t begin_ms = test_now_ms();
         check(s->kind->put(s, &key, &claim, &second, &err), &err, ERR_STORE, "does not answer in time");
         assert_true(test_now_ms() - begin_ms >= SHORT_MS - 5);
