@@ -123,7 +123,7 @@ static enum status ask(struct store_redis *s, const struct redis_command *c, red
     if (fd < 0)
         st = redis_link_open(&fd, &s->address, &s->password, s->timeout_ms, err);
     if (st == OK)
-        st = redis_link_ask(fd, c, ret, err);
+        st = redis_link_ask(fd, c, s->timeout_ms, ret, err);
     judge(s, st, err->message);
     if (st == OK || st == ERR_STORE)
         leave_idle(s, fd);

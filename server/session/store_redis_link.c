@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "config/limits.h"
+#include "server/core/clock.h"
 
 enum { CHUNK_BYTES = 16384 };
 
@@ -24,7 +25,7 @@ static enum status fail(struct error *err, const char *what, int error)
 {
     if (error == ENOMEM || error == ENOBUFS || error == EMFILE || error == ENFILE)
         return error_set(err, ERR_NOMEM, "finds no memory or descriptor here: %s", strerror(error));
-    if (error == EAGAIN || error == EINPROGRESS) /* as the time limit of a socket is told */
+    if (error == EAGAIN || error == EINPROGRESS) /* as the time limit of connecting is told */
         return error_set(err, ERR_UNAVAILABLE, "does not answer in time");
     return error_set(err, ERR_UNAVAILABLE, "%s: %s", what, strerror(error));
 }
@@ -40,8 +41,7 @@ static enum status connect_to(int *ret, const struct sockaddr *name, socklen_t s
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     }
-    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 || /* of connect too */
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 || connect(fd, name, size) != 0) {
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 || connect(fd, name, size) != 0) {
         const enum status st = fail(err, "cannot be connected to", errno);
         (void)close(fd);
         return st;
@@ -76,11 +76,11 @@ static enum status connect_tcp(int *ret, const struct redis_address *a, uint32_t
 }
 
 /* One command of the handshake, to which the answer is "OK". */
-static enum status greet(int fd, const struct redis_command *c, struct error *err)
+static enum status greet(int fd, const struct redis_command *c, uint32_t timeout_ms, struct error *err)
 {
     redisReply *reply = NULL;
     struct error why;
-    enum status st = redis_link_ask(fd, c, &reply, &why);
+    enum status st = redis_link_ask(fd, c, timeout_ms, &reply, &why);
     if (st == ERR_STORE)
         return error_set(err, ERR_CONFIG, "refuses %s, and %s",
                          strcmp(c->args[0], "AUTH") == 0 ? "the user or the password" : "the database", why.message);
@@ -92,7 +92,8 @@ static enum status greet(int fd, const struct redis_command *c, struct error *er
     return st;
 }
 
-static enum status log_in(int fd, const struct redis_address *a, const struct redis_password *p, struct error *err)
+static enum status log_in(int fd, const struct redis_address *a, const struct redis_password *p, uint32_t timeout_ms,
+                          struct error *err)
 {
     struct redis_command auth = {.count = 0}, select = {.count = 0};
     enum status st = OK;
@@ -103,9 +104,9 @@ static enum status log_in(int fd, const struct redis_address *a, const struct re
     redis_command_add_text(&select, "SELECT");
     redis_command_add_text(&select, a->database);
     if (p->password[0] != '\0')
-        st = greet(fd, &auth, err);
+        st = greet(fd, &auth, timeout_ms, err);
     if (st == OK && strcmp(a->database, "0") != 0)
-        st = greet(fd, &select, err);
+        st = greet(fd, &select, timeout_ms, err);
     return st;
 }
 
@@ -116,7 +117,7 @@ enum status redis_link_open(int *ret, const struct redis_address *a, const struc
     enum status st =
         a->service[0] == '\0' ? connect_unix(&fd, a->host, timeout_ms, err) : connect_tcp(&fd, a, timeout_ms, err);
     if (st == OK)
-        st = log_in(fd, a, password, err);
+        st = log_in(fd, a, password, timeout_ms, err);
     if (st == OK)
         *ret = fd;
     else if (fd >= 0)
@@ -178,7 +179,17 @@ static char *format(const struct redis_command *c, size_t *size)
     return bytes >= 0 ? text : NULL;
 }
 
-static enum status send_all(int fd, const struct redis_command *c, struct error *err)
+/* After EAGAIN. False, and EAGAIN still: it is too late. */
+static bool await(int fd, short events, uint64_t deadline_ns)
+{
+    struct pollfd p = {.fd = fd, .events = events};
+    const uint64_t now_ns = clock_now_ns();
+    const bool goes_on = now_ns < deadline_ns && poll(&p, 1, (int)((deadline_ns - now_ns) / CLOCK_NS_PER_MS) + 1) != 0;
+    errno = EAGAIN;
+    return goes_on;
+}
+
+static enum status send_all(int fd, const struct redis_command *c, uint64_t deadline_ns, struct error *err)
 {
     enum status st = OK;
     size_t size;
@@ -186,10 +197,10 @@ static enum status send_all(int fd, const struct redis_command *c, struct error 
     if (text == NULL)
         return error_set(err, ERR_NOMEM, "finds no memory here for a command");
     for (size_t sent = 0; st == OK && sent < size;) {
-        const ssize_t n = send(fd, text + sent, size - sent, MSG_NOSIGNAL);
+        const ssize_t n = send(fd, text + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0)
             sent += (size_t)n;
-        else if (errno != EINTR)
+        else if (errno != EINTR && !(errno == EAGAIN && await(fd, POLLOUT, deadline_ns)))
             st = fail(err, "has closed the connection", errno);
     }
     redisFreeCommand(text);
@@ -206,12 +217,12 @@ static size_t most_of(char first)
 }
 
 /* Read on until *whole is a reply. */
-static enum status read_whole(int fd, redisReader *reader, void **whole, struct error *err)
+static enum status read_whole(int fd, redisReader *reader, uint64_t deadline_ns, void **whole, struct error *err)
 {
     char chunk[CHUNK_BYTES];
     for (size_t got = 0, most = 0; *whole == NULL;) {
-        const ssize_t n = recv(fd, chunk, sizeof chunk, 0);
-        if (n < 0 && errno == EINTR)
+        const ssize_t n = recv(fd, chunk, sizeof chunk, MSG_DONTWAIT);
+        if (n < 0 && (errno == EINTR || (errno == EAGAIN && await(fd, POLLIN, deadline_ns))))
             continue;
         if (n < 0)
             return fail(err, "has closed the connection", errno);
@@ -230,15 +241,17 @@ static enum status read_whole(int fd, redisReader *reader, void **whole, struct 
     return reader->pos == reader->len ? OK : error_set(err, ERR_FORMAT, "answers with more than was asked for");
 }
 
-enum status redis_link_ask(int fd, const struct redis_command *c, redisReply **ret, struct error *err)
+enum status redis_link_ask(int fd, const struct redis_command *c, uint32_t timeout_ms, redisReply **ret,
+                           struct error *err)
 {
+    const uint64_t deadline_ns = clock_now_ns() + timeout_ms * CLOCK_NS_PER_MS;
     void *whole = NULL;
     redisReader *reader = redisReaderCreate(); /* which leaves no large buffer with the connection */
     if (reader == NULL)
         return error_set(err, ERR_NOMEM, "finds no memory here for an answer");
-    enum status st = send_all(fd, c, err);
+    enum status st = send_all(fd, c, deadline_ns, err);
     if (st == OK)
-        st = read_whole(fd, reader, &whole, err);
+        st = read_whole(fd, reader, deadline_ns, &whole, err);
     redisReaderFree(reader);
     redisReply *reply = whole;
     if (st == OK && reply->type == REDIS_REPLY_ERROR)

@@ -1,7 +1,7 @@
 /* store_redis_link.h - one connection to a Redis server: a command goes out, its reply comes back. hiredis makes the
  * commands and reads the replies; what connects, sends and receives is our own, because hiredis's ends the process
- * where it has no memory. Each step (one address, one write, one read) has the time limit for itself; looking a name up
- * may take as long as the resolver lets it.
+ * where it has no memory. Each step (one address, one command and its reply) has the time limit for itself; looking a
+ * name up may take as long as the resolver lets it.
  *
  * What failed, told apart for those who decide what to do next: ERR_UNAVAILABLE: there is no connection any more, it
  * took too long, or the server says that it can serve nobody now; ERR_FORMAT: what answers is no such server;
@@ -38,7 +38,8 @@ void redis_command_add(struct redis_command *c, const void *bytes, size_t size);
 void redis_command_add_text(struct redis_command *c, const char *text);
 
 /* *ret is a text, with a NUL behind it: freeReplyObject. */
-enum status redis_link_ask(int fd, const struct redis_command *c, redisReply **ret, struct error *err);
+enum status redis_link_ask(int fd, const struct redis_command *c, uint32_t timeout_ms, redisReply **ret,
+                           struct error *err);
 /* The same without waiting, or knowing what comes of it, on a connection that is for nothing else. False: there is none
  * any more, or no memory. */
 bool redis_link_tell(int fd, const struct redis_command *c);

@@ -280,6 +280,7 @@ static void a_server_that_answers_nonsense_is_told(void **state)
         {"-NOSCRIPT No matching script.\r\n", AT_ONCE, ERR_STORE, "says: NOSCRIPT"},
         {"$1\r\n", AT_ONCE, ERR_STORE, "in time"},
         {"$", AT_ONCE, ERR_STORE, "in time"},
+        {"$9000\r\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", SLOWLY, ERR_STORE, "in time"},
         {"$4\r\nab", THEN_CLOSE, ERR_STORE, "closed the connection"},
         {"$67108864\r\naaaa", THEN_CLOSE, ERR_STORE, "closed the connection"},
         {endless, WITHOUT_END, ERR_STORE, ""},
