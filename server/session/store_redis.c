@@ -39,7 +39,7 @@ struct store_redis {
     int idle[SESSION_STORE_THREADS]; /* connections [idle_count] */
     size_t idle_count;
     int telling;                /* the one for redis_link_tell; -1: none */
-    uint64_t away_ns, again_ns; /* since when it is away; 0: it is not; and when it is tried again */
+    uint64_t away_ns, again_ns; /* since when it is away; 0: it is not; when it is tried again; UINT64_MAX: it is now */
     char cause[sizeof((struct error *)NULL)->message]; /* of being away */
 };
 
@@ -59,16 +59,18 @@ static void close_all_locked(struct store_redis *s)
     s->telling = -1;
 }
 
-/* -1: one is to be made. Errors: ERR_STORE: it is away. */
-static enum status take_idle(struct store_redis *s, int *ret, struct error *err)
+/* -1: one is to be made. *tries: the server is away, and nobody else tries it until judge() is told. Errors: ERR_STORE:
+ * it is away. */
+static enum status take_idle(struct store_redis *s, int *ret, bool *tries, struct error *err)
 {
     const uint64_t now_ns = clock_now_ns();
     enum status st = OK;
     (void)pthread_mutex_lock(&s->lock);
-    if (s->away_ns != 0 && now_ns < s->again_ns)
-        st = error_set(err, ERR_STORE, "is away, as it %s; try again later", s->cause);
+    *tries = s->away_ns != 0 && now_ns >= s->again_ns;
+    if (*tries)
+        s->again_ns = UINT64_MAX; /* however long that takes */
     else if (s->away_ns != 0)
-        s->again_ns = now_ns + (s->timeout_ms + STORE_AWAY_MS) * CLOCK_NS_PER_MS; /* not by all at once */
+        st = error_set(err, ERR_STORE, "is away, as it %s; try again later", s->cause);
     if (s->idle_count > 0 && redis_link_is_stale(s->idle[s->idle_count - 1]))
         close_all_locked(s); /* most likely the server has closed all */
     *ret = st == OK && s->idle_count > 0 ? s->idle[--s->idle_count] : -1;
@@ -88,28 +90,28 @@ static void leave_idle(struct store_redis *s, int fd)
 }
 
 /* What a call has come to says whether the server is there. */
-static void judge(struct store_redis *s, enum status st, const char *cause)
+static void judge(struct store_redis *s, enum status st, const char *cause, bool has_tried)
 {
     const bool is_away = st == ERR_UNAVAILABLE || st == ERR_FORMAT || st == ERR_CONFIG;
+    const bool is_there = st == OK || st == ERR_STORE; /* neither: there is no memory here */
     const uint64_t now_ns = clock_now_ns();
-    if (st == ERR_NOMEM)
-        return;
     (void)pthread_mutex_lock(&s->lock);
     const uint64_t away_ns = s->away_ns;
-    if (is_away)
-        s->again_ns = now_ns + STORE_AWAY_MS * CLOCK_NS_PER_MS;
+    if (has_tried || (is_away && away_ns == 0)) /* what was asked before it went away ends at any time */
+        s->again_ns = now_ns + (is_away ? STORE_AWAY_MS * CLOCK_NS_PER_MS : 0);
     if (is_away && away_ns == 0) {
         s->away_ns = now_ns;
         (void)snprintf(s->cause, sizeof s->cause, "%s", cause);
         close_all_locked(s);
-    } else if (!is_away) {
+    } else if (is_there) {
         s->away_ns = 0;
     }
-    metrics_gauge_set(METRIC_STORE_UP, 0, is_away ? 0 : 1);
+    if (is_away || is_there)
+        metrics_gauge_set(METRIC_STORE_UP, 0, is_there ? 1 : 0);
     (void)pthread_mutex_unlock(&s->lock);
     if (is_away && away_ns == 0)
         log_warning("session store: %s is away: it %s", s->url, cause);
-    else if (!is_away && away_ns != 0)
+    else if (is_there && away_ns != 0)
         log_info("session store: %s is back after %.1f s", s->url, clock_ms_between(away_ns, now_ns) / 1e3);
 }
 
@@ -117,14 +119,15 @@ static void judge(struct store_redis *s, enum status st, const char *cause)
 static enum status ask(struct store_redis *s, const struct redis_command *c, redisReply **ret, struct error *err)
 {
     int fd;
-    enum status st = take_idle(s, &fd, err);
+    bool tries;
+    enum status st = take_idle(s, &fd, &tries, err);
     if (st != OK)
         return st;
     if (fd < 0)
         st = redis_link_open(&fd, &s->address, &s->password, s->timeout_ms, err);
     if (st == OK)
         st = redis_link_ask(fd, c, s->timeout_ms, ret, err);
-    judge(s, st, err->message);
+    judge(s, st, err->message, tries);
     if (st == OK || st == ERR_STORE)
         leave_idle(s, fd);
     else if (fd >= 0)

@@ -21,7 +21,7 @@
  *
  * Time. Every step of a call ends within timeout_ms, but for looking the server's name up. After a call that the server
  * did not answer, or not as it should, it is away: for STORE_AWAY_MS all calls are ERR_STORE at once, then the next one
- * tries it again. That it goes and comes back is logged once each. A call is not tried twice: if its connection breaks,
+ * tries it again, and all others are still refused until that has ended. That it goes and comes back is logged once each. A call is not tried twice: if its connection breaks,
  * or its time is over, it may have been executed or not. */
 #ifndef SERVER_SESSION_STORE_REDIS_H
 #define SERVER_SESSION_STORE_REDIS_H

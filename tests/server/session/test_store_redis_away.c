@@ -1,6 +1,8 @@
 /* test_store_redis_away.c - a Redis server that is killed, stands still, is full, or does not let us in; and what is no
  * such server at all. No call takes longer than its time limit, and none returns a wrong record. */
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -240,6 +242,33 @@ static unsigned logged(const char *what)
     return count;
 }
 
+/* ---- a name ------------------------------------------------------------------------------------------------------ */
+
+#define SLOW_NAME "slow.invalid"
+
+static atomic_bool is_slow;
+static atomic_uint looking; /* threads that look it up */
+
+/* In the place of the C library's: nobody knows that name, which may take long to learn. */
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **ret)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    if (strcmp(name, SLOW_NAME) != 0)
+        return real(name, service, hints, ret);
+    looking++;
+    for (const int64_t end = test_now_ms() + HANG_MS; is_slow && test_now_ms() < end;)
+        test_sleep_ms(1);
+    looking--;
+    return EAI_NONAME;
+}
+
+static void *look_once(void *arg)
+{
+    look(arg, ERR_STORE, "not found by its name");
+    return NULL;
+}
+
 /* ---- away -------------------------------------------------------------------------------------------------------- */
 
 static void a_server_that_is_gone_is_told_at_once_and_comes_back(void **state)
@@ -313,6 +342,26 @@ static void a_server_that_stands_still_holds_up_one_call_a_second(void **state)
     assert_memory_equal(got.bytes, second.bytes, second.size);
     free(got.bytes);
     check(s->kind->put(s, &key, &claim, &first, &err), &err, OK, "");
+    s->kind->free(s);
+}
+
+static void a_name_that_is_looked_up_slowly_holds_up_one_call(void **state)
+{
+    begin(state);
+    struct store_redis_options o = options_of("redis://" SLOW_NAME);
+    o.timeout_ms = 1;
+    struct session_store *s = open_store_with(&o);
+    pthread_t thread;
+    test_sleep_ms(STORE_AWAY_MS);
+    atomic_store(&is_slow, true);
+    assert_int_equal(pthread_create(&thread, NULL, look_once, s), 0);
+    while (looking == 0)
+        test_sleep_ms(1);
+    for (const int64_t end = test_now_ms() + 2L * STORE_AWAY_MS; test_now_ms() < end; test_sleep_ms(10))
+        look(s, ERR_STORE, "is away, as it is not found");
+    atomic_store(&is_slow, false);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    look(s, ERR_STORE, "is away, as it is not found");
     s->kind->free(s);
 }
 
@@ -440,6 +489,7 @@ int main(void)
         cmocka_unit_test_teardown(a_server_that_is_gone_is_told_at_once_and_comes_back, end),
         cmocka_unit_test_teardown(a_daemon_starts_while_the_server_is_away, end),
         cmocka_unit_test_teardown(a_server_that_stands_still_holds_up_one_call_a_second, end),
+        cmocka_unit_test_teardown(a_name_that_is_looked_up_slowly_holds_up_one_call, end),
         cmocka_unit_test_teardown(connections_that_the_server_closes_are_made_anew, end),
         cmocka_unit_test_teardown(a_server_that_is_killed_under_use_loses_nothing_it_has_acknowledged, end),
         cmocka_unit_test_teardown(a_server_that_is_full_is_not_away, end),
