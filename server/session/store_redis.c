@@ -269,13 +269,14 @@ static enum status add(struct session_store *store, const struct session_key *ke
     return st == OK && said == 'X' ? error_set(err, ERR_CONFLICT, "the session store has such a session already") : st;
 }
 
-/* Without waiting: the lease ends in `ms`, 0: at once. */
+/* Without waiting: the lease ends in `ms`, 0: at once; and the session was used until now. */
 static void lease_for(struct session_store *store, const struct session_key *key, const struct session_claim *claim,
                       const char *ms)
 {
     static const char script[] = "local lease = redis.call('GET', KEYS[2])\n"
                                  "if lease and lease:sub(1, 48) == ARGV[1] then\n"
                                  "  redis.call('PEXPIRE', KEYS[2], ARGV[2])\n"
+                                 "  redis.call('PEXPIRE', KEYS[1], ARGV[3])\n"
                                  "end\n"
                                  "return 'K'\n";
     struct store_redis *s = whole_of(store);
@@ -283,6 +284,7 @@ static void lease_for(struct session_store *store, const struct session_key *key
     begin(s, &c, script, key);
     add_text(&c, claim->token);
     add_text(&c, ms);
+    add_text(&c, s->ttl_ms);
     (void)pthread_mutex_lock(&s->lock);
     if (s->telling >= 0 && !(redis_link_drain(s->telling) && redis_link_tell(s->telling, &c.command))) {
         (void)close(s->telling);

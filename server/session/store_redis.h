@@ -9,7 +9,7 @@
  * Keys, under the prefix, HEX being session_key_print's:
  *
  *     HEX          a hash: r the record, w what wrote it, which no two writings have in common. Expires ttl_s after the
- *                  last add, take, put or look
+ *                  last call for it
  *     HEX:lease    who has taken it: a token of this taking and the daemon's name. Expires after lease_ms
  *     aside:HEX    what set_aside was called for, for a day
  *     probe        written to see whether the server takes anything

@@ -252,6 +252,15 @@ static void a_session_expires_unless_it_is_used(void **state)
     take(&one, "first");
     assert_fresh();
     assert_int_equal(redis_server_number(&server, "EXPIRE aftd:" HEX " 5"), 1);
+    one.store->kind->hold_on(one.store, &key, &one.claim); /* or it would end under a request that takes long */
+    await_number("PTTL aftd:" HEX, 5001, TTL_S * 1000L);
+    assert_fresh();
+    assert_int_equal(redis_server_number(&server, "EXPIRE aftd:" HEX " 5"), 1);
+    let_go(&one);
+    await_number("PTTL aftd:" HEX, 5001, TTL_S * 1000L);
+    assert_fresh();
+    assert_int_equal(redis_server_number(&server, "EXPIRE aftd:" HEX " 5"), 1);
+    take(&one, "first");
     put(&one, "second", OK, "");
     assert_fresh();
     assert_int_equal(redis_server_number(&server, "PEXPIRE aftd:" HEX " 1"), 1);
