@@ -56,9 +56,10 @@ struct session_store_kind {
      * meanwhile; nothing is changed. */
     enum status (*put)(struct session_store *s, const struct session_key *key, const struct session_claim *claim,
                        const struct session_bytes *record, struct error *err);
-    /* It stays as it is. Without waiting for the store: the request still has it, by which its lease lasts longer; or
-     * it has let it go, and others can take it soon. NULL: nothing is leased. */
-    void (*hold_on)(struct session_store *s, const struct session_key *key, const struct session_claim *claim);
+    /* It stays as it is. Without waiting for the store: the request still has it, by which its lease lasts longer
+     * (false: the store cannot be told now); or it has let it go, and others can take it soon. NULL: nothing is
+     * leased. */
+    bool (*hold_on)(struct session_store *s, const struct session_key *key, const struct session_claim *claim);
     void (*let_go)(struct session_store *s, const struct session_key *key, const struct session_claim *claim);
     /* Read it, also what another daemon has, as it was before. That is a use. Errors: ERR_NOT_FOUND. */
     enum status (*look)(struct session_store *s, const struct session_key *key, struct session_bytes *ret,

@@ -48,6 +48,7 @@ struct sessions {
     struct session *leaving;           /* removed while a request has them: their keys are not free yet */
     uint64_t serial;                   /* of the latest */
     bool is_timed;                     /* the timer will come */
+    size_t renewed;                    /* chains of which the timer has renewed the leases, of all */
 };
 
 /* ---- sessions_table.c; what is named _locked is under the lock --------------------------------------------------- */

@@ -10,7 +10,8 @@
 #include "server/core/metrics.h"
 #include "server/session/sessions_inner.h"
 
-enum { SWEPT_AT_ONCE = 64 }; /* as that takes time if they are stored */
+enum { SWEPT_AT_ONCE = 64 };   /* as that takes time if they are stored */
+enum { TOLD_AGAIN_PART = 16 }; /* of the time until leases are renewed: when a store is tried again that was not told */
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
@@ -210,13 +211,16 @@ void sessions_leave(struct sessions *s, struct session *gone)
         watcher_set_time(s->watcher, &s->timer, clock_now_ns() + period_ns(s));
 }
 
-/* Of a shared store: what is in the table is in use, and leased. */
-static void hold_on(struct sessions *s)
+/* Of a shared store: what is in the table is in use, and leased. False: the store cannot be told of all at once, or not
+ * now. */
+static bool hold_on(struct sessions *s)
 {
-    for (size_t i = 0; i < BUCKETS && sessions_are_shared(s); i++)
-        for (const struct session *one = s->table[i]; one != NULL; one = one->next)
-            if (one->claim.token[0] != '\0')
-                s->store->kind->hold_on(s->store, &one->key, &one->claim);
+    for (; s->renewed < BUCKETS && sessions_are_shared(s); s->renewed++)
+        for (const struct session *one = s->table[s->renewed]; one != NULL; one = one->next)
+            if (one->claim.token[0] != '\0' && !s->store->kind->hold_on(s->store, &one->key, &one->claim))
+                return false;
+    s->renewed = 0;
+    return true;
 }
 
 uint64_t sessions_on_time(void *arg, enum watch_event event, uint64_t now_ns)
@@ -225,9 +229,9 @@ uint64_t sessions_on_time(void *arg, enum watch_event event, uint64_t now_ns)
     (void)event;
     (void)pthread_mutex_lock(&s->lock);
     struct session *gone = sweep(s, now_ns);
-    hold_on(s);
+    const uint64_t wait_ns = period_ns(s) / (hold_on(s) ? 1 : TOLD_AGAIN_PART);
     s->is_timed = s->room.used.count > 0;
-    const uint64_t due_ns = s->oldest != NULL ? sessions_end_of(s, s->oldest) : now_ns + period_ns(s);
+    const uint64_t due_ns = s->oldest != NULL ? sessions_end_of(s, s->oldest) : now_ns + wait_ns;
     const uint64_t again_ns = s->is_timed ? due_ns : 0;
     (void)pthread_mutex_unlock(&s->lock);
     sessions_drop(s, gone);

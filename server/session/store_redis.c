@@ -39,6 +39,8 @@ struct store_redis {
     int idle[SESSION_STORE_THREADS]; /* connections [idle_count] */
     size_t idle_count;
     int telling;                /* the one for redis_link_tell; -1: none */
+    bool is_greeted;            /* it was told who we are */
+    struct redis_place place;   /* where the server was last */
     uint64_t away_ns, again_ns; /* since when it is away; 0: it is not; when it is tried again; UINT64_MAX: it is now */
     char cause[sizeof((struct error *)NULL)->message]; /* of being away */
 };
@@ -50,13 +52,39 @@ static struct store_redis *whole_of(struct session_store *s)
 
 /* ---- connections, away and back ---------------------------------------------------------------------------------- */
 
-static void close_all_locked(struct store_redis *s)
+static void close_idle_locked(struct store_redis *s)
 {
     while (s->idle_count > 0)
         (void)close(s->idle[--s->idle_count]);
+}
+
+static void close_telling_locked(struct store_redis *s)
+{
     if (s->telling >= 0)
         (void)close(s->telling);
     s->telling = -1;
+    s->is_greeted = false;
+}
+
+/* Without waiting, so that it may not be there yet when this returns. */
+static void keep_telling_locked(struct store_redis *s)
+{
+    if (s->telling >= 0 && !redis_link_drain(s->telling))
+        close_telling_locked(s);
+    if (s->telling < 0 && s->place.size > 0)
+        s->telling = redis_link_begin(&s->place, s->timeout_ms);
+}
+
+/* What needs no answer, without waiting. False: that cannot be now. */
+static bool tell(struct store_redis *s, const struct redis_command *c)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    keep_telling_locked(s);
+    if (s->telling >= 0 && !s->is_greeted)
+        s->is_greeted = redis_link_tell_greeting(s->telling, &s->address, &s->password);
+    const bool is_told = s->is_greeted && redis_link_tell(s->telling, c);
+    (void)pthread_mutex_unlock(&s->lock);
+    return is_told;
 }
 
 /* -1: one is to be made. *tries: the server is away, and nobody else tries it until judge() is told. Errors: ERR_STORE:
@@ -72,15 +100,21 @@ static enum status take_idle(struct store_redis *s, int *ret, bool *tries, struc
     else if (s->away_ns != 0)
         st = error_set(err, ERR_STORE, "is away, as it %s; try again later", s->cause);
     if (s->idle_count > 0 && redis_link_is_stale(s->idle[s->idle_count - 1]))
-        close_all_locked(s); /* most likely the server has closed all */
+        close_idle_locked(s); /* most likely the server has closed all that were idle */
     *ret = st == OK && s->idle_count > 0 ? s->idle[--s->idle_count] : -1;
     (void)pthread_mutex_unlock(&s->lock);
     return st;
 }
 
-static void leave_idle(struct store_redis *s, int fd)
+/* `place`: of a connection that is new. */
+static void leave_idle(struct store_redis *s, int fd, const struct redis_place *place)
 {
     (void)pthread_mutex_lock(&s->lock);
+    if (place->size > 0 && (place->size != s->place.size || memcmp(&place->name, &s->place.name, place->size) != 0)) {
+        s->place = *place;
+        close_telling_locked(s);
+    }
+    keep_telling_locked(s);
     const bool is_kept = s->idle_count < SESSION_STORE_THREADS;
     if (is_kept)
         s->idle[s->idle_count++] = fd;
@@ -102,7 +136,7 @@ static void judge(struct store_redis *s, enum status st, const char *cause, bool
     if (is_away && away_ns == 0) {
         s->away_ns = now_ns;
         (void)snprintf(s->cause, sizeof s->cause, "%s", cause);
-        close_all_locked(s);
+        close_idle_locked(s);
     } else if (is_there) {
         s->away_ns = 0;
     }
@@ -118,38 +152,22 @@ static void judge(struct store_redis *s, enum status st, const char *cause, bool
 /* Errors: as redis_link_ask. */
 static enum status ask(struct store_redis *s, const struct redis_command *c, redisReply **ret, struct error *err)
 {
+    struct redis_place place = {.size = 0};
     int fd;
     bool tries;
     enum status st = take_idle(s, &fd, &tries, err);
     if (st != OK)
         return st;
     if (fd < 0)
-        st = redis_link_open(&fd, &s->address, &s->password, s->timeout_ms, err);
+        st = redis_link_open(&fd, &place, &s->address, &s->password, s->timeout_ms, err);
     if (st == OK)
         st = redis_link_ask(fd, c, s->timeout_ms, ret, err);
     judge(s, st, err->message, tries);
     if (st == OK || st == ERR_STORE)
-        leave_idle(s, fd);
+        leave_idle(s, fd, &place);
     else if (fd >= 0)
         (void)close(fd);
     return st;
-}
-
-/* So that what is taken can be let go without waiting. Without it leases expire. */
-static void prepare_telling(struct store_redis *s)
-{
-    int fd;
-    (void)pthread_mutex_lock(&s->lock);
-    const bool is_there = s->telling >= 0 && redis_link_drain(s->telling);
-    (void)pthread_mutex_unlock(&s->lock);
-    if (is_there || redis_link_open(&fd, &s->address, &s->password, s->timeout_ms, NULL) != OK)
-        return;
-    (void)pthread_mutex_lock(&s->lock);
-    const int unused = s->telling;
-    s->telling = fd;
-    (void)pthread_mutex_unlock(&s->lock);
-    if (unused >= 0)
-        (void)close(unused);
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
@@ -269,38 +287,43 @@ static enum status add(struct session_store *store, const struct session_key *ke
     return st == OK && said == 'X' ? error_set(err, ERR_CONFLICT, "the session store has such a session already") : st;
 }
 
-/* Without waiting: the lease ends in `ms`, 0: at once; and the session was used until now. */
-static void lease_for(struct session_store *store, const struct session_key *key, const struct session_claim *claim,
-                      const char *ms)
+/* Also if the lease has expired, as connections were lost, and nobody else has gone on. */
+static bool hold_on(struct session_store *store, const struct session_key *key, const struct session_claim *claim)
 {
     static const char script[] = "local lease = redis.call('GET', KEYS[2])\n"
-                                 "if lease and lease:sub(1, 48) == ARGV[1] then\n"
-                                 "  redis.call('PEXPIRE', KEYS[2], ARGV[2])\n"
-                                 "  redis.call('PEXPIRE', KEYS[1], ARGV[3])\n"
+                                 "if lease and lease:sub(1, 48) ~= ARGV[1] then return 'K' end\n"
+                                 "if redis.call('HGET', KEYS[1], 'w') ~= ARGV[2] then return 'K' end\n"
+                                 "redis.call('PEXPIRE', KEYS[1], ARGV[3])\n"
+                                 "if redis.call('PEXPIRE', KEYS[2], ARGV[4]) == 0 then\n"
+                                 "  redis.call('SET', KEYS[2], ARGV[1] .. ARGV[5], 'PX', ARGV[4])\n"
                                  "end\n"
                                  "return 'K'\n";
     struct store_redis *s = whole_of(store);
     struct call c;
     begin(s, &c, script, key);
     add_text(&c, claim->token);
-    add_text(&c, ms);
+    add_text(&c, claim->found);
     add_text(&c, s->ttl_ms);
-    (void)pthread_mutex_lock(&s->lock);
-    if (s->telling >= 0 && !(redis_link_drain(s->telling) && redis_link_tell(s->telling, &c.command))) {
-        (void)close(s->telling);
-        s->telling = -1;
-    }
-    (void)pthread_mutex_unlock(&s->lock);
+    add_text(&c, s->lease_ms);
+    add_text(&c, s->name);
+    return tell(s, &c.command);
 }
 
-static void hold_on(struct session_store *store, const struct session_key *key, const struct session_claim *claim)
-{
-    lease_for(store, key, claim, whole_of(store)->lease_ms);
-}
-
+/* What is not told any more expires. */
 static void let_go(struct session_store *store, const struct session_key *key, const struct session_claim *claim)
 {
-    lease_for(store, key, claim, "0");
+    static const char script[] = "local lease = redis.call('GET', KEYS[2])\n"
+                                 "if lease and lease:sub(1, 48) == ARGV[1] then\n"
+                                 "  redis.call('DEL', KEYS[2])\n"
+                                 "  redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
+                                 "end\n"
+                                 "return 'K'\n";
+    struct store_redis *s = whole_of(store);
+    struct call c;
+    begin(s, &c, script, key);
+    add_text(&c, claim->token);
+    add_text(&c, s->ttl_ms);
+    (void)tell(s, &c.command);
 }
 
 static enum status take(struct session_store *store, const struct session_key *key, struct session_claim *claim,
@@ -336,8 +359,6 @@ static enum status take(struct session_store *store, const struct session_key *k
     else
         st = read_record(reply, taken.found, ret, err);
     freeReplyObject(reply);
-    if (!is_others)
-        prepare_telling(s);
     if (st == OK)
         *claim = taken;
     else if (!is_others)
@@ -431,7 +452,8 @@ static void set_aside(struct session_store *store, const struct session_key *key
 static void free_store(struct session_store *store)
 {
     struct store_redis *s = whole_of(store);
-    close_all_locked(s);
+    close_idle_locked(s);
+    close_telling_locked(s);
     (void)pthread_mutex_destroy(&s->lock);
     explicit_bzero(&s->password, sizeof s->password);
     free(s);

@@ -15,14 +15,14 @@
  *     probe        written to see whether the server takes anything
  *
  * What keeps two daemons from moving a session on from the same place is that put replaces no record but the one that
- * was taken. The lease is there so that this is told before the work is done and not after. hold_on renews it, but
- * nobody looks whether that arrived: a daemon that cannot reach the server for longer than lease_ms may find at its end
- * that another was faster.
+ * was taken. The lease is there so that this is told before the work is done and not after. hold_on renews it, and takes
+ * it again if it has expired meanwhile, but nobody looks whether that arrived: a daemon that cannot reach the server for
+ * longer than lease_ms may find at its end that another was faster.
  *
  * Time. Every step of a call ends within timeout_ms, but for looking the server's name up. After a call that the server
  * did not answer, or not as it should, it is away: for STORE_AWAY_MS all calls are ERR_STORE at once, then the next one
- * tries it again, and all others are still refused until that has ended. That it goes and comes back is logged once each. A call is not tried twice: if its connection breaks,
- * or its time is over, it may have been executed or not. */
+ * tries it again, and all others are still refused until that has ended. That it goes and comes back is logged once
+ * each. A call is not tried twice: if its connection breaks, or its time is over, it may have been executed or not. */
 #ifndef SERVER_SESSION_STORE_REDIS_H
 #define SERVER_SESSION_STORE_REDIS_H
 

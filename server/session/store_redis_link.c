@@ -30,35 +30,59 @@ static enum status fail(struct error *err, const char *what, int error)
     return error_set(err, ERR_UNAVAILABLE, "%s: %s", what, strerror(error));
 }
 
-static enum status connect_to(int *ret, const struct sockaddr *name, socklen_t size, uint32_t timeout_ms,
-                              struct error *err)
+static int make_socket(int family, int flags)
 {
-    const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000L};
-    const int one = 1, fd = socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return fail(err, "cannot be connected to", errno);
-    if (name->sa_family != AF_UNIX) { /* neither is needed for it to work */
+    const int one = 1, fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+    if (fd >= 0 && family != AF_UNIX) { /* neither is needed for it to work */
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     }
+    return fd;
+}
+
+static enum status connect_to(int *ret, struct redis_place *place, const struct sockaddr *name, socklen_t size,
+                              uint32_t timeout_ms, struct error *err)
+{
+    const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000L};
+    const int fd = make_socket(name->sa_family, 0);
+    if (fd < 0)
+        return fail(err, "cannot be connected to", errno);
     if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 || connect(fd, name, size) != 0) {
         const enum status st = fail(err, "cannot be connected to", errno);
         (void)close(fd);
         return st;
     }
     *ret = fd;
+    assert(size <= sizeof place->name);
+    memcpy(&place->name, name, size);
+    place->size = size;
     return OK;
 }
 
-static enum status connect_unix(int *ret, const char *path, uint32_t timeout_ms, struct error *err)
+int redis_link_begin(const struct redis_place *place, uint32_t timeout_ms)
+{
+    const int fd = make_socket(place->name.ss_family, SOCK_NONBLOCK);
+    if (fd < 0)
+        return -1;
+    if (place->name.ss_family != AF_UNIX) /* or a link that is cut would be found out after minutes */
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+    if (connect(fd, (const struct sockaddr *)(const void *)&place->name, place->size) == 0 || errno == EINPROGRESS)
+        return fd;
+    (void)close(fd);
+    return -1;
+}
+
+static enum status connect_unix(int *ret, struct redis_place *place, const char *path, uint32_t timeout_ms,
+                                struct error *err)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     assert(strlen(path) < sizeof name.sun_path);
     memcpy(name.sun_path, path, strlen(path));
-    return connect_to(ret, (const struct sockaddr *)(const void *)&name, sizeof name, timeout_ms, err);
+    return connect_to(ret, place, (const struct sockaddr *)(const void *)&name, sizeof name, timeout_ms, err);
 }
 
-static enum status connect_tcp(int *ret, const struct redis_address *a, uint32_t timeout_ms, struct error *err)
+static enum status connect_tcp(int *ret, struct redis_place *place, const struct redis_address *a, uint32_t timeout_ms,
+                               struct error *err)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *info = NULL;
@@ -70,7 +94,7 @@ static enum status connect_tcp(int *ret, const struct redis_address *a, uint32_t
                          code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code));
     enum status st = ERR_UNAVAILABLE;
     for (const struct addrinfo *i = info; i != NULL && st == ERR_UNAVAILABLE; i = i->ai_next)
-        st = connect_to(ret, i->ai_addr, i->ai_addrlen, timeout_ms, err);
+        st = connect_to(ret, place, i->ai_addr, i->ai_addrlen, timeout_ms, err);
     freeaddrinfo(info);
     return st;
 }
@@ -92,32 +116,39 @@ static enum status greet(int fd, const struct redis_command *c, uint32_t timeout
     return st;
 }
 
-static enum status log_in(int fd, const struct redis_address *a, const struct redis_password *p, uint32_t timeout_ms,
-                          struct error *err)
+/* What a connection begins with: so many commands. */
+enum { GREETING = 2 };
+static int make_greeting(struct redis_command out[GREETING], const struct redis_address *a,
+                         const struct redis_password *p)
 {
-    struct redis_command auth = {.count = 0}, select = {.count = 0};
-    enum status st = OK;
-    redis_command_add_text(&auth, "AUTH");
-    if (p->user[0] != '\0')
-        redis_command_add_text(&auth, p->user);
-    redis_command_add_text(&auth, p->password);
-    redis_command_add_text(&select, "SELECT");
-    redis_command_add_text(&select, a->database);
-    if (p->password[0] != '\0')
-        st = greet(fd, &auth, timeout_ms, err);
-    if (st == OK && strcmp(a->database, "0") != 0)
-        st = greet(fd, &select, timeout_ms, err);
-    return st;
+    int count = 0;
+    if (p->password[0] != '\0') {
+        struct redis_command *auth = &out[count++];
+        auth->count = 0;
+        redis_command_add_text(auth, "AUTH");
+        if (p->user[0] != '\0')
+            redis_command_add_text(auth, p->user);
+        redis_command_add_text(auth, p->password);
+    }
+    if (strcmp(a->database, "0") != 0) {
+        struct redis_command *select = &out[count++];
+        select->count = 0;
+        redis_command_add_text(select, "SELECT");
+        redis_command_add_text(select, a->database);
+    }
+    return count;
 }
 
-enum status redis_link_open(int *ret, const struct redis_address *a, const struct redis_password *password,
-                            uint32_t timeout_ms, struct error *err)
+enum status redis_link_open(int *ret, struct redis_place *place, const struct redis_address *a,
+                            const struct redis_password *password, uint32_t timeout_ms, struct error *err)
 {
+    struct redis_command greeting[GREETING];
+    const int count = make_greeting(greeting, a, password);
     int fd = -1;
-    enum status st =
-        a->service[0] == '\0' ? connect_unix(&fd, a->host, timeout_ms, err) : connect_tcp(&fd, a, timeout_ms, err);
-    if (st == OK)
-        st = log_in(fd, a, password, timeout_ms, err);
+    enum status st = a->service[0] == '\0' ? connect_unix(&fd, place, a->host, timeout_ms, err)
+                                           : connect_tcp(&fd, place, a, timeout_ms, err);
+    for (int i = 0; i < count && st == OK; i++)
+        st = greet(fd, &greeting[i], timeout_ms, err);
     if (st == OK)
         *ret = fd;
     else if (fd >= 0)
@@ -271,7 +302,19 @@ bool redis_link_tell(int fd, const struct redis_command *c)
     char *text = format(c, &size);
     const ssize_t n = text != NULL ? send(fd, text, size, MSG_DONTWAIT | MSG_NOSIGNAL) : -1;
     redisFreeCommand(text);
+    if (n >= 0 && (size_t)n < size)
+        (void)shutdown(fd, SHUT_RDWR); /* nothing that makes sense can follow half a command */
     return n >= 0 && (size_t)n == size;
+}
+
+bool redis_link_tell_greeting(int fd, const struct redis_address *a, const struct redis_password *password)
+{
+    struct redis_command greeting[GREETING];
+    const int count = make_greeting(greeting, a, password);
+    for (int i = 0; i < count; i++)
+        if (!redis_link_tell(fd, &greeting[i]))
+            return false;
+    return true;
 }
 
 bool redis_link_drain(int fd)

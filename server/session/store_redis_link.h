@@ -17,14 +17,23 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "config/status.h"
 #include "server/session/store_redis_url.h"
 
-/* Connect to the first of the address's places that accepts, say who we are and choose the database. close() ends
- * it. */
-enum status redis_link_open(int *ret, const struct redis_address *a, const struct redis_password *password,
-                            uint32_t timeout_ms, struct error *err);
+/* One of those that a name stands for. */
+struct redis_place {
+    struct sockaddr_storage name;
+    socklen_t size; /* 0: none */
+};
+
+/* Connect to the first of the address's places that accepts, *place, say who we are and choose the database. close()
+ * ends it. */
+enum status redis_link_open(int *ret, struct redis_place *place, const struct redis_address *a,
+                            const struct redis_password *password, uint32_t timeout_ms, struct error *err);
+/* Begin to connect there without waiting, for redis_link_tell alone. -1: that fails. */
+int redis_link_begin(const struct redis_place *place, uint32_t timeout_ms);
 /* Has the server closed it, or sent what nobody asked for, while it was idle? */
 bool redis_link_is_stale(int fd);
 
@@ -40,9 +49,10 @@ void redis_command_add_text(struct redis_command *c, const char *text);
 /* *ret is a text, with a NUL behind it: freeReplyObject. */
 enum status redis_link_ask(int fd, const struct redis_command *c, uint32_t timeout_ms, redisReply **ret,
                            struct error *err);
-/* The same without waiting, or knowing what comes of it, on a connection that is for nothing else. False: there is none
- * any more, or no memory. */
+/* The same without waiting, or knowing what comes of it, on a connection of redis_link_begin; and who we are, which has
+ * to come first. False: it has no room for it yet, or is none any more, which redis_link_drain tells; or no memory. */
 bool redis_link_tell(int fd, const struct redis_command *c);
+bool redis_link_tell_greeting(int fd, const struct redis_address *a, const struct redis_password *password);
 /* Drop what was answered to that. False: there is no connection any more. */
 bool redis_link_drain(int fd);
 

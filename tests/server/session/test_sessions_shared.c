@@ -22,7 +22,7 @@
 
 #define MODEL "tests/data/golden/lm-local-8"
 
-enum { TTL_S = 600, NAME_BYTES = 96, TRIES = 5000 };
+enum { TTL_S = 600, NAME_BYTES = 96, TRIES = 5000, LEASE_MS = 2000 };
 
 static const struct client_id alice = {CLIENT_KEY, "alice"};
 
@@ -45,7 +45,6 @@ static int start(void **state)
     settings_init(&settings);
     settings.threads = 1;
     settings.session_ttl_s = TTL_S;
-    settings.sessions_max = 8;
     settings.sessions_redis_timeout_ms = 600000;
     if (watcher_start(&watcher, &err) != OK || hosted_model_load(&hosted, &found, &settings, &err) != OK) {
         print_error("%s\n", err.message);
@@ -76,6 +75,8 @@ static int set_up(void **state)
 {
     (void)state;
     redis_server_begin(&server, false, false);
+    settings.sessions_max = 8;
+    settings.sessions_lease_ms = 10000;
     (void)snprintf(settings.sessions_redis, sizeof settings.sessions_redis, "%s", server.url);
     here = open_sessions("here");
     there = open_sessions("there");
@@ -227,6 +228,58 @@ static void letting_go_waits_for_nobody(void **state)
     sessions_end(here, &held);
 }
 
+/* ---- in use for long --------------------------------------------------------------------------------------------- */
+
+static long count_leases(void)
+{
+    long count = 0;
+    for (const char *at = redis_server_ask(&server, "KEYS *:lease"); (at = strstr(at, ":lease")) != NULL; at++)
+        count++;
+    return count;
+}
+
+/* More than what waits for the server in a socket has room for, while it loses connections, stands still and forgets
+ * leases: no other daemon gets what a request has. */
+static void many_leases_last_while_connections_are_lost(void **state)
+{
+    enum { MANY = 600, ROUNDS = 3 };
+    struct session_info held[MANY], other;
+    struct error err;
+    char id[16];
+    (void)state;
+    sessions_free(here);
+    settings.sessions_max = MANY;
+    settings.sessions_lease_ms = LEASE_MS;
+    here = open_sessions("here");
+    for (int i = 0; i < MANY; i++) {
+        (void)snprintf(id, sizeof id, "chat-%d", i);
+        put(there, id, 1);
+        begin(here, id, &held[i]);
+        fetch(here, &held[i], 1);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        assert_true(redis_server_number(&server, "CLIENT KILL TYPE normal") >= 1);
+        test_sleep_ms(LEASE_MS / 2);
+        redis_server_halt(&server);
+        test_sleep_ms(LEASE_MS / 2);
+        redis_server_go_on(&server);
+    }
+    for (const int64_t until = test_now_ms() + HANG_MS; count_leases() < MANY; test_sleep_ms(LEASE_MS / 10))
+        assert_true(test_now_ms() < until);
+    for (const int64_t until = test_now_ms() + 2L * LEASE_MS; test_now_ms() < until; test_sleep_ms(LEASE_MS / 10))
+        assert_int_equal(count_leases(), MANY);
+    for (int i = 0; i < MANY; i++) {
+        begin(there, held[i].head.id, &other);
+        assert_int_equal(sessions_fetch(there, &other, &err), ERR_CONFLICT);
+        sessions_end(there, &other);
+        struct stream_snapshot moved = snapshot_of(2);
+        if (sessions_write(here, &held[i], &moved, &err) != OK)
+            fail_msg("%s", err.message);
+        sessions_end(here, &held[i]);
+    }
+    assert_int_equal(count_leases(), 0);
+}
+
 /* ---- looked at --------------------------------------------------------------------------------------------------- */
 
 static void a_look_tells_whether_it_is_in_use_here_and_is_a_use(void **state)
@@ -284,6 +337,7 @@ int main(void)
         EACH(one_that_is_removed_before_it_is_fetched_is_not_there),
         EACH(one_that_is_removed_does_not_move_or_end_the_next_of_its_id),
         EACH(letting_go_waits_for_nobody),
+        EACH(many_leases_last_while_connections_are_lost),
         EACH(a_look_tells_whether_it_is_in_use_here_and_is_a_use),
         EACH(a_record_of_a_later_version_stays_for_those_that_can_read_it),
     };

@@ -17,6 +17,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/program.h"
 #include "tests/support/redis_server.h"
+#include "tests/support/temp_dir.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
@@ -377,10 +378,84 @@ static void a_lease_that_is_held_on_to_lasts(void **state)
         take_none(&other, ERR_CONFLICT, "\"one\"");
     }
     await_number("EXISTS aftd:" HEX ":lease", 0, 0);
-    one.store->kind->hold_on(one.store, &key, &one.claim); /* too late */
     take(&other, "first");
-    one.store->kind->hold_on(one.store, &key, &one.claim); /* not what another has */
+    assert_true(one.store->kind->hold_on(one.store, &key, &one.claim)); /* not what another has */
     await_number("EXISTS aftd:" HEX ":lease", 0, 0);
+}
+
+static void a_lease_that_expired_is_taken_again_unless_another_daemon_went_on(void **state)
+{
+    begin_long(state);
+    add(&one, "first", OK, "");
+    take(&one, "first");
+    assert_int_equal(redis_server_number(&server, "DEL aftd:" HEX ":lease"), 1);
+    assert_true(one.store->kind->hold_on(one.store, &key, &one.claim));
+    await_number("PTTL aftd:" HEX ":lease", 1, LONG_MS);
+    take_none(&other, ERR_CONFLICT, "\"one\"");
+    put(&one, "second", OK, "");
+    assert_true(one.store->kind->hold_on(one.store, &key, &one.claim)); /* that has ended */
+    take(&one, "second");
+    assert_int_equal(redis_server_number(&server, "DEL aftd:" HEX ":lease"), 1);
+    take(&other, "second");
+    assert_true(one.store->kind->hold_on(one.store, &key, &one.claim));
+    test_sleep_ms(100);
+    take_none(&one, ERR_CONFLICT, "\"other\"");
+    put(&other, "of the other", OK, "");
+    assert_true(one.store->kind->hold_on(one.store, &key, &one.claim));
+    test_sleep_ms(100);
+    take(&other, "of the other");
+    remove_it(&other, OK);
+    assert_true(other.store->kind->hold_on(other.store, &key, &other.claim));
+    test_sleep_ms(100);
+    assert_int_equal(redis_server_number(&server, "EXISTS aftd:" HEX ":lease"), 0);
+}
+
+static long number_in(const char *database, const char *command)
+{
+    char commands[160];
+    (void)snprintf(commands, sizeof commands, "SELECT %s\r\n%s", database, command);
+    const char *said = strchr(redis_server_ask(&server, commands), ':');
+    assert_non_null(said);
+    return strtol(said + 1, NULL, 10);
+}
+
+/* On a Unix socket and on a port, where connecting takes time; with a user and a database, as these are told first. */
+static void a_lease_is_renewed_also_after_connections_are_lost(void **state)
+{
+    (void)state;
+    redis_server_begin(&server, false, true);
+    static const char *const databases[] = {"3", "4"};
+    char file[PATH_MAX], urls[2][160];
+    temp_path(file, server.dir, "password");
+    temp_write(file, "aftd:word", 9);
+    assert_string_equal(redis_server_ask(&server, "ACL SETUSER aftd on >word ~aftd:* +@all"), "+OK\r\n");
+    (void)snprintf(urls[0], sizeof urls[0], "%.120s?db=3", server.url);
+    (void)snprintf(urls[1], sizeof urls[1], "redis://127.0.0.1:%u/4", (unsigned)server.port);
+    for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
+        struct error err;
+        const struct store_redis_options o = {.url = urls[i],
+                                              .password_file = file,
+                                              .prefix = "aftd:",
+                                              .name = "one",
+                                              .lease_ms = LONG_MS,
+                                              .timeout_ms = TIMEOUT_MS,
+                                              .ttl_s = TTL_S};
+        check(store_redis_open(&one.store, &o, &err), &err, OK, "");
+        add(&one, "first", OK, "");
+        take(&one, "first");
+        for (int times = 0; times < 3; times++) {
+            assert_int_equal(number_in(databases[i], "PEXPIRE aftd:" HEX ":lease 9000"), 1);
+            assert_true(redis_server_number(&server, "CLIENT KILL TYPE normal") >= 1);
+            for (const int64_t until = test_now_ms() + HANG_MS; !one.store->kind->hold_on(one.store, &key, &one.claim);
+                 test_sleep_ms(5))
+                assert_true(test_now_ms() < until);
+            for (const int64_t until = test_now_ms() + HANG_MS;
+                 number_in(databases[i], "PTTL aftd:" HEX ":lease") <= 9000; test_sleep_ms(5))
+                assert_true(test_now_ms() < until);
+        }
+        one.store->kind->free(one.store);
+        one.store = NULL;
+    }
 }
 
 static void a_lease_ends_with_its_daemon(void **state)
@@ -444,8 +519,8 @@ static void threads_leave_few_connections(void **state)
         assert_int_equal(pthread_join(rivals[i].thread, NULL), 0);
         wrong += rivals[i].wrong;
     }
-    assert_int_equal(wrong, test_work(2000)); /* as there is no such session */
-    assert_in_range(count_connections() - before, 1, SESSION_STORE_THREADS);
+    assert_int_equal(wrong, test_work(2000));                                    /* as there is no such session */
+    assert_in_range(count_connections() - before, 1, SESSION_STORE_THREADS + 1); /* one tells */
     narrow->kind->free(narrow);
 }
 
@@ -460,6 +535,8 @@ int main(void)
         cmocka_unit_test_teardown(the_largest_record_fits, end),
         cmocka_unit_test_teardown(of_two_daemons_one_has_it_at_a_time, end),
         cmocka_unit_test_teardown(a_lease_that_is_held_on_to_lasts, end),
+        cmocka_unit_test_teardown(a_lease_that_expired_is_taken_again_unless_another_daemon_went_on, end),
+        cmocka_unit_test_teardown(a_lease_is_renewed_also_after_connections_are_lost, end),
         cmocka_unit_test_teardown(a_lease_ends_with_its_daemon, end),
         cmocka_unit_test_teardown(after_a_lease_has_expired_the_first_to_put_it_back_wins, end),
         cmocka_unit_test_teardown(threads_leave_few_connections, end),
