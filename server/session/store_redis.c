@@ -329,11 +329,13 @@ static void let_go(struct session_store *store, const struct session_key *key, c
 static enum status take(struct session_store *store, const struct session_key *key, struct session_claim *claim,
                         struct session_bytes *ret, struct error *err)
 {
-    /* A lease of this daemon's is of a take that it knows nothing of any more. */
+    /* A lease of this daemon's is of a take that it knows nothing of any more; or of a later one, where this is a take
+     * that was given up, and comes late. */
     static const char script[] = "local w = redis.call('HGET', KEYS[1], 'w')\n"
                                  "if not w then return 'N' end\n"
                                  "local lease = redis.call('GET', KEYS[2])\n"
-                                 "if lease and lease:sub(1, 32) ~= ARGV[1]:sub(1, 32) then\n"
+                                 "local daemon = ARGV[1]:sub(1, 32)\n"
+                                 "if lease and (lease:sub(1, 32) ~= daemon or lease:sub(1, 48) > ARGV[1]) then\n"
                                  "  return 'C' .. lease:sub(49)\n"
                                  "end\n"
                                  "redis.call('SET', KEYS[2], ARGV[1] .. ARGV[4], 'PX', ARGV[3])\n"

@@ -15,9 +15,9 @@
  *     probe        written to see whether the server takes anything
  *
  * What keeps two daemons from moving a session on from the same place is that put replaces no record but the one that
- * was taken. The lease is there so that this is told before the work is done and not after. hold_on renews it, and takes
- * it again if it has expired meanwhile, but nobody looks whether that arrived: a daemon that cannot reach the server for
- * longer than lease_ms may find at its end that another was faster.
+ * was taken. The lease is there so that this is told before the work is done and not after. hold_on renews it, and
+ * takes it again if it has expired meanwhile, but nobody looks whether that arrived: a daemon that cannot reach the
+ * server for longer than lease_ms may find at its end that another was faster.
  *
  * Time. Every step of a call ends within timeout_ms, but for looking the server's name up. After a call that the server
  * did not answer, or not as it should, it is away: for STORE_AWAY_MS all calls are ERR_STORE at once, then the next one

@@ -16,7 +16,7 @@
 #include "config/limits.h"
 #include "server/core/clock.h"
 
-enum { CHUNK_BYTES = 16384 };
+enum { CHUNK_BYTES = 16384, DRAINED_CHUNKS_MAX = 64 };
 
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
 
@@ -319,10 +319,11 @@ bool redis_link_tell_greeting(int fd, const struct redis_address *a, const struc
 
 bool redis_link_drain(int fd)
 {
-    char dropped[256];
-    ssize_t n;
-    do
-        n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
-    while (n > 0);
-    return n < 0 && errno == EAGAIN;
+    char dropped[4096];
+    for (int i = 0; i < DRAINED_CHUNKS_MAX; i++) {
+        const ssize_t n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
+        if (n <= 0)
+            return n < 0 && errno == EAGAIN;
+    }
+    return false; /* nobody was told so much */
 }

@@ -219,6 +219,12 @@ static void what_is_let_go_can_be_taken_soon(void **state)
     take_none(&other, ERR_CONFLICT, "\"one\"");
     put(&one, "second", OK, "");
     take(&other, "second");
+    put(&other, "third", OK, "");
+    /* One whose answer nobody awaited any more, and which the server does late, after the next. */
+    char later[160];
+    (void)snprintf(later, sizeof later, "SET aftd:" HEX ":lease %.32sffffffffffffffffone", before.token);
+    assert_string_equal(redis_server_ask(&server, later), "+OK\r\n");
+    take_none(&one, ERR_CONFLICT, "\"one\"");
 }
 
 static void what_is_removed_is_gone_also_for_who_has_it(void **state)
