@@ -517,20 +517,20 @@ static bool draw_daemon(char out[DAEMON_TEXT + 1])
     return true;
 }
 
-/* Does it take anything? Away from the beginning is fine, if it is such a server; and one that is full still gives and
+/* Does it take anything, by a script as all calls are? Away from the beginning is fine, if it is such a server; and one that is full still gives and
  * removes what it has. */
 static enum status probe(struct store_redis *s, struct error *err)
 {
+    static const char script[] = "return redis.call('SET', KEYS[1], '1', 'PX', '1000')\n";
     struct redis_command c = {.count = 0};
     redisReply *reply = NULL;
     struct error why;
     char key[KEY_TEXT_MAX];
     (void)snprintf(key, sizeof key, "%sprobe", s->prefix);
-    redis_command_add_text(&c, "SET");
-    redis_command_add_text(&c, key);
+    redis_command_add_text(&c, "EVAL");
+    redis_command_add_text(&c, script);
     redis_command_add_text(&c, "1");
-    redis_command_add_text(&c, "PX");
-    redis_command_add_text(&c, "1000");
+    redis_command_add_text(&c, key);
     const enum status st = ask(s, &c, &reply, &why);
     const bool is_fine = st == OK
                              ? strcmp(reply->str, "OK") == 0

@@ -451,6 +451,7 @@ static void wrong_passwords_and_databases_are_refused(void **state)
     refuse(&o, ERR_CONFIG, "refuses the user or the password");
     assert_string_equal(redis_server_ask(&server, "ACL SETUSER aftd on >of:aftd ~aftd:* +@all"), "+OK\r\n");
     assert_string_equal(redis_server_ask(&server, "ACL SETUSER weak on >weak ~other:* +@all"), "+OK\r\n");
+    assert_string_equal(redis_server_ask(&server, "ACL SETUSER plain on >plain ~* +@all -eval"), "+OK\r\n");
     assert_string_equal(redis_server_ask(&server, "CONFIG SET requirepass right"), "+OK\r\n");
     static const struct {
         const char *text;
@@ -463,6 +464,7 @@ static void wrong_passwords_and_databases_are_refused(void **state)
         {"aftd:of:aftd\n", OK, ""},
         {"wrong\n", ERR_CONFIG, "refuses the user or the password, and says: WRONGPASS"},
         {"weak:weak\n", ERR_CONFIG, "NOPERM"},
+        {"plain:plain\n", ERR_CONFIG, "NOPERM"}, /* who may do all else */
         {"", ERR_FORMAT, "password: expected one line, PASSWORD or USER:PASSWORD"},
         {"user:\n", ERR_FORMAT, "expected one line"},
         {"right\nright\n", ERR_FORMAT, "expected one line"},

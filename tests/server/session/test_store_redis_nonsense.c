@@ -312,7 +312,7 @@ static void a_server_that_begins_with_nonsense_is_refused(void **state)
         {"HTTP/1.1 400 Bad Request\r\n", ERR_STORE, "does not answer as a Redis server would"},
         {"220 mail.example ESMTP\r\n", ERR_STORE, "does not answer as a Redis server would"},
         {"$1\r\nX\r\n", ERR_STORE, "does not answer as a Redis server would"},
-        {"-ERR unknown command 'SET'\r\n", ERR_STORE, "says: ERR unknown command"},
+        {"-ERR unknown command 'EVAL'\r\n", ERR_STORE, "says: ERR unknown command"},
         {"-MOVED 1 127.0.0.1:7\r\n", ERR_STORE, "says: MOVED"},
         {"-DENIED Redis is running in protected mode\r\n", ERR_CONFIG, "says: DENIED"},
         {"-MISCONF Redis is configured to save\r\n", OK, ""}, /* it may come to itself */
