@@ -248,12 +248,13 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
         set_claim(s, i->held, &claim);
     if (st == OK)
         st = session_record_read(&head, &snapshot, &record, &key, &why);
-    const bool is_later = st == ERR_FORMAT && sessions_are_shared(s) && session_record_is_later(&record);
+    const bool is_of_another =
+        st == ERR_FORMAT && sessions_are_shared(s) && session_record_is_of_another_version(&record);
     free(record.bytes);
-    if (is_later) /* as while daemons are upgraded one after the other */
+    if (is_of_another) /* as while daemons are upgraded one after the other */
         return error_set_param(
             err, ERR_CONFLICT, "session",
-            "the session \"%s\" was moved on by a later version of aftd, and cannot be continued here",
+            "the session \"%s\" was moved on by another version of aftd, and cannot be continued here",
             json_quote(i->head.id).text);
     if (st == ERR_FORMAT)
         return give_up(s, i, &key, &why, err);

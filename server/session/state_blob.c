@@ -190,10 +190,10 @@ static enum status check_version(const uint8_t *blob, struct error *err)
     return OK;
 }
 
-bool state_blob_is_later(const uint8_t *blob, size_t size)
+bool state_blob_is_of_another_version(const uint8_t *blob, size_t size)
 {
     const uint8_t *at = blob + sizeof magic;
-    return size >= sizeof magic + 4 && memcmp(blob, magic, sizeof magic) == 0 && le_take(&at, 4) > STATE_BLOB_VERSION;
+    return size >= sizeof magic + 4 && memcmp(blob, magic, sizeof magic) == 0 && le_take(&at, 4) != STATE_BLOB_VERSION;
 }
 
 static enum status take_identity(const uint8_t **at, struct model_identity *id, struct error *err)
