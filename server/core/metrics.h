@@ -119,7 +119,8 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
               "Time to read or write stored sessions, for one request.")                                             \
     COUNTER(METRIC_SESSIONS_REFUSED, "aftd_sessions_refused_total", COUNT, NONE,                                     \
             "Sessions that were refused for lack of room.")                                                          \
-    GAUGE(METRIC_STORE_UP, "aftd_session_store_up", COUNT, IF_TOLD, "Whether the store of sessions answers.")        \
+    GAUGE(METRIC_STORE_UP, "aftd_session_store_up", COUNT, IF_TOLD,                                                  \
+          "Whether the store of sessions answered when a request last asked it.")                                    \
     COUNTER(METRIC_STORE_ERRORS, "aftd_session_store_errors_total", COUNT, NONE,                                     \
             "Calls of the store of sessions that failed, also at once while it is away.")                            \
     COUNTER(METRIC_CANCELLED, "aftd_requests_cancelled_total", COUNT, MODEL, "Requests that were cancelled.")        \
