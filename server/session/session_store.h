@@ -42,8 +42,8 @@ struct session_claim {
 
 struct session_store;
 
-/* Errors of all: ERR_STORE: the store cannot be reached, is full, or answers what nobody expects; one that is shared may
- * have done what was asked all the same; ERR_NOMEM: also then. */
+/* Errors of all: ERR_STORE: the store cannot be reached, is full, or answers what nobody expects; ERR_NOMEM. One
+ * that is shared may have done all the same what it was asked. */
 struct session_store_kind {
     bool is_shared; /* other daemons may have put a session there, or moved one on */
     /* Keep a new one. Errors: ERR_CONFLICT: there is one of that key. */

@@ -118,8 +118,8 @@ void sessions_keep(struct sessions *s, bool (*stays)(void *arg, const struct cli
 enum status sessions_begin(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,
                            struct error *err);
 /* Move a session that is held on to `snapshot`, whose memory is taken on OK; once the store has it, if there is one:
- * then it may block. Errors: ERR_NOMEM: it is where it was; ERR_STORE: too, but if a shared store broke off, when it may
- * be behind `snapshot`; ERR_CONFLICT: it is where another daemon has moved it. */
+ * then it may block. Errors: ERR_STORE, ERR_NOMEM: it is where it was or, if a shared store did not say what it has
+ * done, maybe at `snapshot`; ERR_CONFLICT: it is where another daemon has moved it. */
 enum status sessions_write(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot,
                            struct error *err);
 /* Others may have what is held, where it was or where sessions_write has put it; and clear what was told of it. One

@@ -517,8 +517,8 @@ static bool draw_daemon(char out[DAEMON_TEXT + 1])
     return true;
 }
 
-/* Does it take anything, by a script as all calls are? Away from the beginning is fine, if it is such a server; and one that is full still gives and
- * removes what it has. */
+/* Does it take anything, by a script as all calls are? Away from the beginning is fine, if it is such a server; and one
+ * that is full still gives and removes what it has. */
 static enum status probe(struct store_redis *s, struct error *err)
 {
     static const char script[] = "return redis.call('SET', KEYS[1], '1', 'PX', '1000')\n";

@@ -128,7 +128,7 @@ static void wrong_options_are_refused(void **state)
 
 /* ---- a server of nonsense ---------------------------------------------------------------------------------------- */
 
-enum manner { AT_ONCE, SLOWLY, THEN_CLOSE, WITHOUT_END };
+enum manner { AT_ONCE, SLOWLY, SLOWLY_WITHOUT_END, THEN_CLOSE, WITHOUT_END };
 
 /* Answers the first command of each connection with `first`, the others with `later`, in that manner. If it closes, the
  * first command of all: the client that it leaves tries once more. */
@@ -167,10 +167,10 @@ static bool answer(struct nonsense *n, struct guest *g)
     if (n->manner == WITHOUT_END) {
         for (int i = 0; i < 100; i++)
             (void)send(g->fd, n->later, n->later_size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    } else if (n->manner == SLOWLY) {
+    } else if (n->manner == SLOWLY_WITHOUT_END || (n->manner == SLOWLY && g->sent < n->later_size)) {
         (void)send(g->fd, n->later + g->sent % n->later_size, 1, MSG_NOSIGNAL);
         g->sent++;
-    } else if (got > 0) {
+    } else if (got > 0 && n->manner != SLOWLY) {
         (void)send(g->fd, n->later, n->later_size, MSG_NOSIGNAL);
         return n->manner != THEN_CLOSE;
     }
@@ -280,7 +280,7 @@ static void a_server_that_answers_nonsense_is_told(void **state)
         {"-NOSCRIPT No matching script.\r\n", AT_ONCE, ERR_STORE, "says: NOSCRIPT"},
         {"$1\r\n", AT_ONCE, ERR_STORE, "in time"},
         {"$", AT_ONCE, ERR_STORE, "in time"},
-        {"$9000\r\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", SLOWLY, ERR_STORE, "in time"},
+        {"$9000\r\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", SLOWLY_WITHOUT_END, ERR_STORE, "in time"},
         {"$4\r\nab", THEN_CLOSE, ERR_STORE, "closed the connection"},
         {"$67108864\r\naaaa", THEN_CLOSE, ERR_STORE, "closed the connection"},
         {endless, WITHOUT_END, ERR_STORE, ""},
