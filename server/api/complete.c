@@ -119,7 +119,6 @@ static void answer_picture(struct exchange *x)
     } else {
         (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)complete_job_of(j)->in.sampler.seed);
         http_add_header(x, "X-Seed", seed);
-        http_add_header(x, "X-Model", j->model->model->name);
         http_reply(x, 200, "image/png", s->png, s->png_bytes);
         s->png = NULL; /* taken */
     }

@@ -71,6 +71,7 @@ static void assert_answers(const char *path, const char *body, const char *key, 
     (void)reply_header(&r, "X-Model", value, sizeof value);
     if (strcmp(value, model) != 0)
         fail_msg("%s: X-Model is %s, expected %s", path, value, model);
+    assert_null(strstr(strstr(r.headers, "X-Model:") + 1, "X-Model:")); /* once */
     (void)snprintf(field, sizeof field, "\"model\":\"%s\"", model);
     if (strstr(r.body, "\"model\":") != NULL && strstr(r.body, field) == NULL)
         fail_msg("%s: expected %s: %s", path, field, r.body);
