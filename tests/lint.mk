@@ -1,6 +1,6 @@
 # Formatting and lint; included by the Makefile.
 
-.PHONY: deps-lint fmt lint lint-long
+.PHONY: api deps-lint fmt lint lint-long
 
 # promtool comes with Debian's Prometheus server, which is too much to ask of everyone who types `make test`.
 DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev mandoc prometheus qemu-user systemd
@@ -14,13 +14,16 @@ deps-lint: deps-test ## install what lint, tsan and CI need as well
 fmt: ## format all C files
 	clang-format-14 -i $(C_FILES)
 
+api: ## write server/API.md, from what the daemon says of its interface
+	+@$(BUILD) programs
+	@$(PYTHON) -B tests/openapi/reference.py $B/aftd >$B/API.md && cp $B/API.md server/API.md
+
 # As the compiler gets them, without the quotes that were for the shell.
 LINT_FLAGS = -std=c11 $(subst ',,$(ALL_CPPFLAGS))
 
 lint: deps-lint ## format, include directions, flags that rounding hangs on, headers alone, clang-tidy, manual pages, systemd units; ruff for Python
 	@tests/lint/format.sh $(C_FILES)
 	@.venv/bin/python tests/lint/rooms.py
-	@.venv/bin/python tests/lint/http_document.py
 	@.venv/bin/python tests/lint/links.py
 	@tests/lint/rounding.sh release debug asan tsan cover fuzz arm64
 	@tests/lint/headers.sh '$(CC) $(LINT_FLAGS) $(WARNINGS)' $(filter %.h,$(C_FILES))

@@ -157,7 +157,7 @@ static void long_runs_show_how_far_they_are(void **state)
     const char *const runs[][12] = {
         {"verify", text_model, "weights/models/cifar10-sima"},
         {"bench", text_model, "--runs", "3"},
-        {"check-precision", model, "server/HTTP.md"}, /* long enough for more than a first line */
+        {"check-precision", model, "server/API.md"}, /* long enough for more than a first line */
         {"compress", shipped_model, "Makefile", "-o", archive},
         {"decompress", shipped_model, archive, "-o", "/dev/null"},
         {"complete", "cifar10-pixels-16", "-o", "/dev/null"},

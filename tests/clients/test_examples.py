@@ -94,16 +94,6 @@ def test_a_text_that_goes_on(daemon, program):
     assert run(*command, proxy.url, PROMPT, "0", code=1) == ""
 
 
-def test_the_document_has_the_clients_that_go_on():
-    document = (ROOT / "server" / "HTTP.md").read_text()
-    for name, begins, ends in (
-        ("going_on.py", "def generate", "\n\n\ndef main"),
-        ("going_on.mjs", "async function* generate", "\n\nfor await"),
-    ):
-        program = (EXAMPLES / name).read_text()
-        assert program[program.index(begins) : program.index(ends)] in document
-
-
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_a_folder_of_pictures(daemon, tmp_path):
     for name in "cat.jpg", "rgb.png", "what a cat.jpg":

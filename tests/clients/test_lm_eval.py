@@ -34,8 +34,8 @@ def test_the_tokenizer_that_ships_has_bytes_for_ids():
 
 
 def documented_arguments(url):
-    """The model_args of the command in server/HTTP.md, for the daemon at an url."""
-    document = (ROOT / "server" / "HTTP.md").read_text()
+    """The model_args of the command in tests/examples/README.md, for the daemon at an url."""
+    document = (ROOT / "tests/examples/README.md").read_text()
     command = re.search(r"^    lm_eval .*$", document, re.M).group(0)
     arguments = re.search(r"--model_args (\S+)", command).group(1)
     assert "tokenizer=weights/tokenizer" in arguments

@@ -23,7 +23,7 @@ def anchors(text):
     """The names of a document's headings, as GitHub makes them."""
     found = set()
     for heading in re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M):
-        name = re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading)).strip().lower().replace(" ", "-")
+        name = re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading)).lower().replace(" ", "-")
         number = 1
         while (name if number == 1 else f"{name}-{number - 1}") in found:
             number += 1
