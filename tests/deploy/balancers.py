@@ -1,4 +1,4 @@
-"""What the tests of deploy/nginx and deploy/haproxy share: three daemons with the settings that deploy/REFERENCE.md
+"""What the tests of deploy/nginx and deploy/haproxy share: three daemons with the settings that deploy/BALANCER.md
 gives them, and the balancers before them with the files that ship. Only addresses, paths and the certificate are
 others."""
 import base64
@@ -51,9 +51,8 @@ def free_ports(count, but=None):
 
 
 def settings():
-    """What deploy/REFERENCE.md has every daemon behind a balancer set."""
-    section = re.search(r"^## Behind a balancer\n(.*?)^## ", (DEPLOY / "REFERENCE.md").read_text(), re.M | re.S)[1]
-    return json.loads(re.search(r"^```json\n(.*?)^```", section, re.M | re.S)[1])
+    """What deploy/BALANCER.md has every daemon behind a balancer set."""
+    return json.loads(re.search(r"^```json\n(.*?)^```", (DEPLOY / "BALANCER.md").read_text(), re.M | re.S)[1])
 
 
 # ---- daemons ---------------------------------------------------------------------------------------------------------
