@@ -16,7 +16,6 @@ import argparse
 import json
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ import urllib.request
 from pathlib import Path
 
 import mixers
-from serving import START_SECONDS
+from serving import aftd_daemon, load
 
 STREAMS = (8, 64)
 TEXT_BYTES = 100  # of an answer: those that are under way when the time is over are still awaited
@@ -58,21 +57,10 @@ def write_picture_model(folder):
                   "resize_to": SIZE}})
 
 
-class Daemon:
-    def __init__(self, models, command, precision="f32"):
-        self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([*command.split(), "--models-dir", models, "--listen-port", "0",
-                                         "--precision", precision, "--log-requests", "false",
-                                         "--prefix-cache-mb", "0"], stderr=self.log)
-        for _ in range(10 * START_SECONDS):
-            self.log.seek(0)
-            at = [line.split("listening on ")[1].split()[0] for line in self.log if "listening on " in line]
-            if at:
-                self.url = at[0]
-                return
-            time.sleep(0.1)
-        self.stop()
-        sys.exit(f"{command} does not start")
+class Daemon(aftd_daemon.Daemon):
+    def __init__(self, models, command):
+        super().__init__("--models-dir", models, "--precision=f32", "--log-requests=false", "--prefix-cache-mb=0",
+                         command=command.split())
 
     def done(self):
         """Pictures and bytes so far."""
@@ -84,15 +72,6 @@ class Daemon:
             lines = answer.read().decode().splitlines()
         return [sum(float(line.split()[1]) for line in lines if line.startswith(name + "{"))
                 for name in names]
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-
-
-def load(url, *arguments):
-    return subprocess.Popen(["build/aft", "load", url, "--json", *map(str, arguments)], stdout=subprocess.PIPE,
-                            text=True)
 
 
 def measure(daemon, streams, model, seconds):

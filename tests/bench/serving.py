@@ -37,6 +37,9 @@ from pathlib import Path
 
 import mixers
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import aftd_daemon
+
 STREAMS = 64
 CPUS = len(os.sched_getaffinity(0))
 TEXT_BYTES = 450  # of one answer: within the context of both models, and so long that few begin at a time
@@ -57,23 +60,12 @@ while True:
 """
 
 
-class Daemon:
+class Daemon(aftd_daemon.Daemon):
     """One model on a port of the kernel's choice."""
 
     def __init__(self, models, http_threads):
-        self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(["build/aftd", "--models-dir", models, "--listen-port", "0", "--precision",
-                                         "f32", "--log-requests", "false", "--prefix-cache-mb", "0", "--timeout-ms",
-                                         "600000", "--http-threads", str(http_threads)], stderr=self.log)
-        self.url = None
-        for _ in range(10 * START_SECONDS):
-            self.log.seek(0)
-            at = [line.split("listening on ")[1].split()[0] for line in self.log if "listening on " in line]
-            if at:
-                self.url = at[0]
-                return
-            time.sleep(0.1)
-        sys.exit("aftd does not start")
+        super().__init__("--models-dir", models, "--precision=f32", "--log-requests=false", "--prefix-cache-mb=0",
+                         "--timeout-ms=600000", "--http-threads", http_threads)
 
     def generated(self):
         with urllib.request.urlopen(self.url + "/metrics") as answer:
@@ -83,9 +75,8 @@ class Daemon:
         return 0.0
 
     def stop(self):
-        self.process.terminate()
         self.process.send_signal(signal.SIGCONT)  # may be halted, where a side did not start
-        self.process.wait()
+        super().stop()
 
 
 def load(url, *arguments):

@@ -8,37 +8,25 @@ import http.client
 import json
 import os
 import pathlib
-import re
 import shutil
 import statistics
-import subprocess
+import sys
 import tempfile
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from aftd_daemon import Daemon
+
 MODEL = "enwik8-aft-local"
 BYTES = 256
 JSON = {"Content-Type": "application/json"}
-os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
 
-def start(folder, streams, flags):
-    os.mkdir(folder)
-    path = os.path.join(folder, "log")
-    command = ["build/aftd", "--models-dir=off", "--model=weights/models/" + MODEL, "--listen-port=0",
-               "--log-requests=false", "--idle-timeout-ms=3600000",
-               f"--streams-max={streams}", f"--sessions-max={4 * streams}",
-               f"--sessions-per-key-max={4 * streams}", "--sessions-memory-max-mb=4096", *flags]
-    with open(path, "wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", pathlib.Path(path).read_text())
-        if found:
-            return process, int(found.group(1))
-        time.sleep(0.02)
-    process.kill()
-    raise SystemExit("the daemon does not listen: " + pathlib.Path(path).read_text())
+def start(streams, flags):
+    return Daemon("--models-dir=off", "--model=weights/models/" + MODEL, "--log-requests=false",
+                  "--idle-timeout-ms=3600000", f"--streams-max={streams}", f"--sessions-max={4 * streams}",
+                  f"--sessions-per-key-max={4 * streams}", "--sessions-memory-max-mb=4096", *flags)
 
 
 class Client:
@@ -84,16 +72,16 @@ def main():
     args = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="aftd-bench-")
     stored = [f"--sessions-dir={folder}/sessions", f"--sessions-sync={'true' if args.sync else 'false'}"]
-    daemons = [start(folder + "/a", args.streams, stored), start(folder + "/b", args.streams, [])]
+    daemons = [start(args.streams, stored), start(args.streams, [])]
     try:
-        clients = [[Client(port, i) for i in range(args.streams)] for _, port in daemons]
+        clients = [[Client(daemon.port, i) for i in range(args.streams)] for daemon in daemons]
         ratios, costs = [], []
         for run in range(args.runs + 1):
             rates, spent = [0, 0], [0, 0]
             for which in (0, 1) if run % 2 else (1, 0):
-                spent[which] = -cpu_s(daemons[which][0])
+                spent[which] = -cpu_s(daemons[which].process)
                 rates[which] = rate(clients[which], args.requests)
-                spent[which] += cpu_s(daemons[which][0])
+                spent[which] += cpu_s(daemons[which].process)
             if run > 0:  # the first is for what stays
                 ratios.append(rates[0] / rates[1])
                 costs.append(spent[0] / spent[1])
@@ -102,9 +90,8 @@ def main():
         print(f"median ratio {statistics.median(ratios):.3f}, worst {min(ratios):.3f}, of {args.runs} runs; "
               f"of processor time {statistics.median(costs):.3f}")
     finally:
-        for process, _ in daemons:
-            process.terminate()
-            process.wait(60)
+        for daemon in daemons:
+            daemon.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,61 +1,25 @@
 """The real daemon for tests with clients that others wrote: started on a free port, its process ended by its id."""
 
 import json
-import os
-import pathlib
-import re
 import shutil
-import signal
-import subprocess
-import time
+import sys
+from pathlib import Path
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SLOW = float(os.environ.get("AFTD_TEST_SLOW", "1"))
-START_S = 120
-STOP_S = 120
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from aftd_daemon import ROOT, SLOW, Daemon
 
-
-class Daemon:
-    def __init__(self, folder, flags):
-        program = os.environ.get("AFTD_TEST_DAEMON", str(ROOT / "build" / "aftd"))
-        self.log = folder / "log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [program, "--listen-address=127.0.0.1", "--listen-port=0", "--threads=1",
-                 f"--models-dir={ROOT / 'weights' / 'models'}", *flags],
-                stderr=log, stdout=log, stdin=subprocess.DEVNULL, cwd=ROOT,
-            )  # fmt: skip
-        end = time.monotonic() + START_S
-        while (found := re.search(r"listening on http\S*?:(\d+)", self.log.read_text())) is None:
-            if self.process.poll() is not None or time.monotonic() > end:
-                self.process.kill()
-                raise RuntimeError(f"the daemon did not start:\n{self.log.read_text()}")
-            time.sleep(0.02)
-        self.port = int(found.group(1))
-        self.url = f"http://127.0.0.1:{self.port}"
-        administration = re.search(r"administration on http\S*?:(\d+)", self.log.read_text())
-        self.admin_port = int(administration.group(1)) if administration else None
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            code = self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise
-        assert code == 0, self.log.read_text()
+__all__ = ["ROOT", "SLOW"]  # for the tests
 
 
 @pytest.fixture(scope="session")
-def start_daemon(tmp_path_factory):
+def start_daemon():
     """start_daemon(*flags): one more daemon, until the session ends."""
     running = []
 
     def start(*flags):
-        running.append(Daemon(tmp_path_factory.mktemp("aftd"), flags))
+        running.append(Daemon("--models-dir=weights/models", "--threads=1", *flags))
         return running[-1]
 
     yield start

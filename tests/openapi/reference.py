@@ -7,10 +7,11 @@
 import json
 import re
 import sys
-import time
 import urllib.request
+from pathlib import Path
 
-import run
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from aftd_daemon import Daemon
 
 BYTES = ("string", "[Picture](#picture)")
 EVERY = {"400", "401", "403", "411", "413", "414", "429"}  # what HTTP.md says of every request
@@ -30,13 +31,10 @@ default settings: change `server/api/openapi.json` or the tables of routes and f
 
 def fetch(program):
     """What the public listener describes, and what that of administrators does."""
-    flags = ["--listen-port=0", "--admin-address=127.0.0.1", "--admin-port=0", "--models-lazy=true"]
-    daemon = run.Daemon(program, flags)
-    while len(ports := re.findall(r" on http://127\.0\.0\.1:(\d+)\n", daemon.said())) < 2:  # first administrators'
-        time.sleep(0.02)
-    docs = [json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/openapi.json")) for port in reversed(ports)]
-    if fault := daemon.stop():
-        sys.exit(fault)
+    daemon = Daemon("--admin-address=127.0.0.1", "--admin-port=0", "--models-lazy=true", command=[program])
+    ports = daemon.port, daemon.admin_port
+    docs = [json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/openapi.json")) for port in ports]
+    daemon.stop()
     return docs
 
 

@@ -11,67 +11,28 @@ import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from aftd_daemon import ROOT, SLOW, Daemon
+
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-SLOW = int(os.environ.get("AFTD_TEST_SLOW", "1"))
-START_S = 30 * SLOW
-STOP_S = 30 * SLOW
 # Short texts and deadlines keep thousands of requests a matter of minutes.
 FLAGS = [
-    "--listen-address=127.0.0.1",
-    "--listen-port=0",
     "--threads=1",
     "--max-tokens=16",
     "--max-tokens-max=64",
-    f"--timeout-ms={20000 * SLOW}",
-    f"--timeout-ms-max={20000 * SLOW}",
+    f"--timeout-ms={int(20000 * SLOW)}",
+    f"--timeout-ms-max={int(20000 * SLOW)}",
     "--sessions-max=65536",
     "--session-ttl-s=5",
-    "--sessions-memory-max-mb=65536",
+    "--sessions-memory-max-mb=65536",  # a bound: nothing near it is taken
+    "--models-memory-max-mb=1024",  # else what that leaves of the machine
     "--log-requests=false",
 ]
-
-
-class Daemon:
-    """A process that is ended by its id, and its log."""
-
-    def __init__(self, program, flags):
-        self.log = tempfile.NamedTemporaryFile("w+", prefix="aftd-openapi-")
-        env = {k: v for k, v in os.environ.items() if not k.startswith("AFTD_")}
-        self.process = subprocess.Popen([program, *flags], cwd=ROOT, env=env, stderr=self.log)
-        self.url = self._await_port()
-
-    def said(self):
-        return pathlib.Path(self.log.name).read_text(errors="replace")
-
-    def _await_port(self):
-        end = time.monotonic() + START_S
-        while time.monotonic() < end and self.process.poll() is None:
-            port = re.search(r"127\.0\.0\.1:(\d+)[^\d]*.*\n", self.said())
-            if port:
-                return f"http://127.0.0.1:{port.group(1)}"
-            time.sleep(0.02)
-        self.process.kill()
-        sys.exit(f"the daemon does not listen:\n{self.said()}")
-
-    def stop(self):
-        """None, or what went wrong."""
-        if self.process.poll() is not None:
-            return f"the daemon ended with {self.process.returncode} while requests were sent"
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            code = self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return "the daemon does not stop"
-        return None if code == 0 else f"the daemon's exit code is {code}"
 
 
 def gather_models(source, folder):
@@ -153,7 +114,7 @@ def main():
     aft = pathlib.Path(args.daemon).with_name("aft")
     made = subprocess.run([aft, "key", "add", "test", "--file", keys], check=True, stdout=subprocess.PIPE, text=True)
     args.key = made.stdout.strip()
-    daemon = Daemon(args.daemon, [*FLAGS, f"--models-dir={models}", f"--keys-file={keys}"])
+    daemon = Daemon(*FLAGS, f"--models-dir={models}", f"--keys-file={keys}", command=[args.daemon])
     try:
         with urllib.request.urlopen(f"{daemon.url}/openapi.json") as answer:
             doc = json.load(answer)
@@ -169,11 +130,11 @@ def main():
             passed += 1 if answer.status == 200 else 0
     except Exception as fault:  # whatever it is, the daemon is stopped and the log shown
         faults.append(f"{type(fault).__name__}: {fault}")
-    fault = daemon.stop()
-    if fault:
-        faults.append(fault)
-    else:
+    try:
+        daemon.stop()
         passed += 1
+    except Exception as fault:
+        faults.append(f"the daemon's end: {type(fault).__name__}")
     if faults:
         print("the daemon's log:", daemon.said()[-8000:], *faults, sep="\n")
     print(f"{passed} passed, {len(faults)} failed")

@@ -4,15 +4,17 @@ Nothing but 127.0.0.1 can be reached from the browser, every request that a page
 the page wrote an error to the console. Screenshots go to build/page/.
 """
 import os
-import re
 import socket
 import subprocess
-import tempfile
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import sync_playwright
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from aftd_daemon import Daemon
 
 ROOT = Path(__file__).resolve().parents[2]
 SCREENSHOTS = ROOT / "build" / "page"
@@ -25,37 +27,9 @@ LOOKS = [(360, "dark"), (1280, "light")] + ALL * [(360, "light"), (1280, "dark")
 FLAGS = ["--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
 
 
-class Daemon:
-    """build/aftd with the shipped models, on a port that the kernel chooses."""
-
-    def __init__(self, *flags):
-        self.log = tempfile.TemporaryFile("w+")
-        environment = {"GOMP_SPINCOUNT": "1000", **os.environ}
-        program = os.environ.get("AFTD_TEST_DAEMON", ROOT / "build" / "aftd")
-        self.process = subprocess.Popen(
-            [program, "--models-dir", "weights/models", "--listen-port", "0", "--threads", "1", *flags],
-            stderr=self.log, cwd=ROOT, env=environment)
-        until = time.monotonic() + HANG_S
-        while not (found := re.search(r"listening on (http://127\.0\.0\.1:\d+)", self.said())):
-            assert self.process.poll() is None and time.monotonic() < until, self.said()
-            time.sleep(0.05)
-        self.url = found[1]
-
-    def said(self):
-        self.log.seek(0)
-        return self.log.read()
-
-    def stop(self):
-        self.process.terminate()
-        try:
-            assert self.process.wait(HANG_S) == 0
-        finally:
-            self.process.kill()
-
-
 @pytest.fixture(scope="session")
 def daemon():
-    d = Daemon("--max-tokens-max=20000")
+    d = Daemon("--models-dir=weights/models", "--threads=1", "--max-tokens-max=20000")
     yield d
     d.stop()
 
@@ -65,7 +39,7 @@ def start_daemon():
     started = []
 
     def start(*flags):
-        started.append(Daemon(*flags))
+        started.append(Daemon("--models-dir=weights/models", "--threads=1", *flags))
         return started[-1]
 
     yield start
