@@ -189,6 +189,7 @@ static enum status learn(struct sessions *s, struct session *one, const struct s
 static enum status give_up(struct sessions *s, const struct session_info *i, const struct session_key *key,
                            const struct error *why, struct error *err)
 {
+    char text[SESSION_KEY_TEXT];
     struct session *gone = sessions_enter(s), *one = sessions_by_key_locked(s, key, i->head.id);
     const bool is_ours =
         one == NULL ? sessions_are_shared(s) : one == i->held || (!one->is_held && one->head.turn == i->head.turn);
@@ -197,7 +198,8 @@ static enum status give_up(struct sessions *s, const struct session_info *i, con
         gone = sessions_take_out_locked(s, one, gone);
     }
     sessions_leave(s, NULL);
-    log_warning("session %s is refused%s: %s", i->head.id, is_ours ? " and set aside" : "", why->message);
+    session_key_print(key, text);
+    log_warning("the session stored as %s is refused%s: %s", text, is_ours ? " and set aside" : "", why->message);
     if (is_ours)
         s->store->kind->set_aside(s->store, key);
     sessions_drop(s, gone);
@@ -286,6 +288,8 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
+/* Not by whoever has put it into a store that is shared: there sessions_remove has asked for that itself, after which
+ * others may have made a new one. */
 void sessions_take_back(const struct sessions *s, const struct session_key *key)
 {
     struct error err;
@@ -333,7 +337,7 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
     one->touched_ns = clock_now_ns();
     sessions_leave(s, gone);
     session_state_release(old);
-    if (s->store != NULL && !is_gone && was_removed(s, one))
+    if (s->store != NULL && !is_gone && !sessions_are_shared(s) && was_removed(s, one))
         sessions_take_back(s, &one->key);
     return OK;
 }
@@ -371,7 +375,7 @@ static enum status write_first(struct sessions *s, const struct session_info *i,
     one->touched_ns = clock_now_ns();
     const bool is_removed = one->is_removed;
     sessions_leave(s, gone);
-    if (is_removed)
+    if (is_removed && !sessions_are_shared(s))
         sessions_take_back(s, &one->key);
     return OK;
 }

@@ -280,6 +280,34 @@ static void many_leases_last_while_connections_are_lost(void **state)
     assert_int_equal(count_leases(), 0);
 }
 
+static bool nobody_stays(void *arg, const struct client_id *client)
+{
+    (void)arg;
+    (void)client;
+    return false;
+}
+
+/* What a request puts or has put while its session goes may be another daemon's by now: it takes nothing away. */
+static void one_that_goes_with_its_key_while_it_is_written_takes_nothing_away(void **state)
+{
+    struct session_info held, made;
+    struct stream_snapshot moved = snapshot_of(2), first = snapshot_of(3);
+    struct error err;
+    unsigned wait_s;
+    (void)state;
+    put(here, "chat", 1);
+    begin(here, "chat", &held);
+    fetch(here, &held, 1);
+    assert_int_equal(sessions_add(here, &alice, "new", hosted, &first, &made, &wait_s, &err), OK);
+    sessions_keep(here, nobody_stays, NULL);
+    assert_int_equal(sessions_write(here, &held, &moved, &err), OK);
+    assert_int_equal(sessions_write_new(here, &made, 1, &err), OK);
+    sessions_end(here, &held);
+    sessions_end(here, &made);
+    assert_is_at(there, "chat", 2, false);
+    assert_is_at(there, "new", 3, false);
+}
+
 /* ---- looked at --------------------------------------------------------------------------------------------------- */
 
 static void a_look_tells_whether_it_is_in_use_here_and_is_a_use(void **state)
@@ -347,6 +375,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         EACH(one_that_is_removed_before_it_is_fetched_is_not_there),
         EACH(one_that_is_removed_does_not_move_or_end_the_next_of_its_id),
+        EACH(one_that_goes_with_its_key_while_it_is_written_takes_nothing_away),
         EACH(letting_go_waits_for_nobody),
         EACH(many_leases_last_while_connections_are_lost),
         EACH(a_look_tells_whether_it_is_in_use_here_and_is_a_use),
