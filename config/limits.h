@@ -196,7 +196,6 @@
 #define SESSION_ID_RANDOM_BYTES 16         /* nobody guesses one of 2^128 */
 #define SESSION_ID_MAX 64                  /* bytes of one that a client has chosen */
 #define SESSION_STORE_THREADS 4            /* that read and write where sessions are kept: disks and networks wait */
-#define SESSIONS_DAMAGED_MAX 32            /* files that were set aside, for whoever wants to see why */
 #define SESSION_FORKS_MAX 64               /* of one request */
 #define SESSIONS_LISTED_MAX 100            /* in one answer */
 #define SESSIONS_KEPT_PART 4               /* a quarter of their room is kept for clients that have little */
@@ -211,7 +210,6 @@
 #define STORE_NAME_MAX 64      /* bytes of a daemon's name: what a client is told of who has a session */
 #define STORE_PASSWORD_MAX 512 /* bytes: longer than managed servers make them */
 #define STORE_AWAY_MS 1000     /* until a server that did not answer is tried again */
-#define STORE_ASIDE_S 86400    /* how long these are kept: until somebody has been told */
 
 /* ---- multipart/form-data --------------------------------------------------------------------------------- */
 #define MULTIPART_BOUNDARY_MAX 70       /* RFC 2046, 5.1.1 */

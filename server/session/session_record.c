@@ -223,19 +223,6 @@ enum status session_record_head(struct session_head *ret, size_t *blob_at, const
     return OK;
 }
 
-bool session_record_is_of_another_version(const struct session_bytes *record)
-{
-    struct session_head h = {.turn = 0};
-    size_t at = 0;
-    const uint8_t *version = record->bytes + sizeof magic;
-    if (record->size < sizeof magic + 4 || memcmp(record->bytes, magic, sizeof magic) != 0)
-        return false;
-    if (le_take(&version, 4) != SESSION_RECORD_VERSION)
-        return true;
-    return take_head(&h, &at, record->bytes, record->size, NULL) == OK &&
-           state_blob_is_of_another_version(record->bytes + at, record->size - at);
-}
-
 enum status session_record_read(struct session_head *ret, struct stream_snapshot *snapshot,
                                 const struct session_bytes *record, const struct session_key *key, struct error *err)
 {

@@ -6,7 +6,7 @@
  * what is taken: for some time, which a claim that is held on to lengthens, no other daemon can take it. A store that a
  * single daemon has to itself needs neither, since that holds what a request is using (sessions.h).
  *
- * Every function but hold_on and let_go may block, for a disk or a network, and may be called by several threads at
+ * Every function but touch and let_go may block, for a disk or a network, and may be called by several threads at
  * once, for one key only by one at a time. What is returned is set only on OK. */
 #ifndef SERVER_SESSION_SESSION_STORE_H
 #define SERVER_SESSION_SESSION_STORE_H
@@ -46,31 +46,22 @@ struct session_store;
  * that is shared may have done all the same what it was asked. */
 struct session_store_kind {
     bool is_shared; /* other daemons may have put a session there, or moved one on */
-    /* Keep a new one. Errors: ERR_CONFLICT: there is one of that key. */
-    enum status (*add)(struct session_store *s, const struct session_key *key, const struct session_bytes *record,
-                       struct error *err);
-    /* Read it for a request that will move it on, as *claim. Errors: ERR_NOT_FOUND; ERR_CONFLICT: another daemon has
-     * it. */
-    enum status (*take)(struct session_store *s, const struct session_key *key, struct session_claim *claim,
-                        struct session_bytes *ret, struct error *err);
-    /* Put it back as what it is now, which ends the claim. Errors: ERR_CONFLICT: the session was moved on or removed
-     * meanwhile; nothing is changed. */
+    /* Read it. With a claim for a request that will move it on, as *claim; without (NULL) also what another daemon has,
+     * as it was before. That is a use. Errors: ERR_NOT_FOUND; ERR_CONFLICT, with a claim: another daemon has it. */
+    enum status (*get)(struct session_store *s, const struct session_key *key, struct session_claim *claim,
+                       struct session_bytes *ret, struct error *err);
+    /* Put it back as what it is now, which ends the claim; without one (NULL) it is new. Errors, of a store that is
+     * shared: ERR_CONFLICT: the session was moved on or removed meanwhile, or there is one of that key already; nothing
+     * is changed. */
     enum status (*put)(struct session_store *s, const struct session_key *key, const struct session_claim *claim,
                        const struct session_bytes *record, struct error *err);
-    /* It stays as it is. Without waiting for the store: the request still has it, by which its lease lasts longer
-     * (false: the store cannot be told now); or it has let it go, and others can take it soon. NULL: nothing is
-     * leased. */
-    bool (*hold_on)(struct session_store *s, const struct session_key *key, const struct session_claim *claim);
-    void (*let_go)(struct session_store *s, const struct session_key *key, const struct session_claim *claim);
-    /* Read it, also what another daemon has, as it was before. That is a use. Errors: ERR_NOT_FOUND. */
-    enum status (*look)(struct session_store *s, const struct session_key *key, struct session_bytes *ret,
-                        struct error *err);
     /* Others may have it, who cannot put it back then. Errors: ERR_NOT_FOUND. */
     enum status (*remove)(struct session_store *s, const struct session_key *key, struct error *err);
-    /* Its record is of no use: it is no longer found, but kept for whoever wants to see why, within bounds. */
-    void (*set_aside)(struct session_store *s, const struct session_key *key);
-    /* It was used, as the store cannot know. NULL: it can. */
-    void (*touch)(struct session_store *s, const struct session_key *key);
+    /* It stays as it is. Without waiting for the store: it was used, or a request still has it, by which its lease
+     * lasts longer (false: the store cannot be told now); or the request has let it go, and others can take it soon
+     * (NULL: nothing is leased). */
+    bool (*touch)(struct session_store *s, const struct session_key *key, const struct session_claim *claim);
+    void (*let_go)(struct session_store *s, const struct session_key *key, const struct session_claim *claim);
     void (*free)(struct session_store *s);
 };
 

@@ -39,7 +39,8 @@ static enum status put_found(struct sessions *s, const struct store_dir_found *f
     return OK;
 }
 
-/* Those whose time is over go, and so do the ones used first if there are more than there may be. */
+/* Those whose time is over go, and so do the ones used first if there are more than there may be. What cannot be read
+ * stays so long too, for whoever wants to see why. */
 static enum status put_all(struct sessions *s, struct store_dir_found *found, size_t count, struct error *err)
 {
     const int64_t now_s = (int64_t)time(NULL), ttl_s = s->settings->session_ttl_s;
@@ -52,7 +53,10 @@ static enum status put_all(struct sessions *s, struct store_dir_found *found, si
         bytes += found[--first].head.memory_bytes;
     for (size_t i = 0; i < first; i++)
         sessions_take_back(s, &found[i].key);
-    for (size_t i = first; i < count; i++, kept++) {
+    for (size_t i = first; i < count; i++) {
+        if (found[i].head.turn == 0)
+            continue;
+        kept++;
         const int64_t age_s = now_s - found[i].used_s;
         if (put_found(s, &found[i], age_s > 0 ? (uint64_t)age_s * CLOCK_NS_PER_S : 0) != OK)
             return error_set(err, ERR_NOMEM, "out of memory for the sessions that are kept");

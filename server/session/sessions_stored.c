@@ -101,7 +101,7 @@ void sessions_touch_locked(struct sessions *s, struct session *one)
     if (!one->is_stored || one->used_ns - one->touched_ns < late_ns)
         return;
     one->touched_ns = one->used_ns;
-    s->store->kind->touch(s->store, &one->key);
+    (void)s->store->kind->touch(s->store, &one->key, &one->claim);
 }
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
@@ -184,27 +184,23 @@ static enum status learn(struct sessions *s, struct session *one, const struct s
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* The record is of no use: nobody shall find the session any more, unless it has gone on meanwhile, or another request
- * has it, and is about to. Its key is not free before the record is away. */
-static enum status give_up(struct sessions *s, const struct session_info *i, const struct session_key *key,
-                           const struct error *why, struct error *err)
+/* The record is of no use. Of a store that is shared it may be to others, as while daemons are upgraded one after the
+ * other. Else nobody shall find the session any more, unless it has gone on meanwhile, or another request has it, and is
+ * about to; the record stays until another takes its place, or its time is over. */
+static enum status give_up(struct sessions *s, const struct session_info *i, const struct error *why, struct error *err)
 {
     char text[SESSION_KEY_TEXT];
-    struct session *gone = sessions_enter(s), *one = sessions_by_key_locked(s, key, i->head.id);
-    const bool is_ours =
-        one == NULL ? sessions_are_shared(s) : one == i->held || (!one->is_held && one->head.turn == i->head.turn);
-    if (is_ours && one != NULL) {
+    struct session *gone = sessions_enter(s), *one = sessions_by_key_locked(s, &i->key, i->head.id);
+    if (!sessions_are_shared(s) && one != NULL &&
+        (one == i->held || (!one->is_held && one->head.turn == i->head.turn))) {
         one->is_stored = false;
         gone = sessions_take_out_locked(s, one, gone);
     }
-    sessions_leave(s, NULL);
-    session_key_print(key, text);
-    log_warning("the session stored as %s is refused%s: %s", text, is_ours ? " and set aside" : "", why->message);
-    if (is_ours)
-        s->store->kind->set_aside(s->store, key);
-    sessions_drop(s, gone);
-    return error_set_param(err, ERR_NOT_FOUND, "session", "the session \"%s\" cannot be read any more: %s",
-                           json_quote(i->head.id).text, why->message);
+    sessions_leave(s, gone);
+    session_key_print(&i->key, text);
+    log_warning("the session stored as %s is refused: %s", text, why->message);
+    return error_set_param(err, sessions_are_shared(s) ? ERR_CONFLICT : ERR_NOT_FOUND, "session",
+                           "the session \"%s\" cannot be read: %s", json_quote(i->head.id).text, why->message);
 }
 
 /* Another thread may have fetched it too, or it went on. */
@@ -244,22 +240,14 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
     struct stream_snapshot snapshot;
     struct session_head head;
     struct error why;
-    enum status st = i->held != NULL ? s->store->kind->take(s->store, &key, &claim, &record, &why)
-                                     : s->store->kind->look(s->store, &key, &record, &why);
+    enum status st = s->store->kind->get(s->store, &key, i->held != NULL ? &claim : NULL, &record, &why);
     if (st == OK && i->held != NULL)
         set_claim(s, i->held, &claim);
     if (st == OK)
         st = session_record_read(&head, &snapshot, &record, &key, &why);
-    const bool is_of_another =
-        st == ERR_FORMAT && sessions_are_shared(s) && session_record_is_of_another_version(&record);
     free(record.bytes);
-    if (is_of_another) /* as while daemons are upgraded one after the other */
-        return error_set_param(
-            err, ERR_CONFLICT, "session",
-            "the session \"%s\" was moved on by another version of aftd, and cannot be continued here",
-            json_quote(i->head.id).text);
     if (st == ERR_FORMAT)
-        return give_up(s, i, &key, &why, err);
+        return give_up(s, i, &why, err);
     if (st == ERR_NOT_FOUND)
         return sessions_none(i->head.id, err);
     if (st == ERR_CONFLICT)
@@ -364,7 +352,7 @@ static enum status write_first(struct sessions *s, const struct session_info *i,
     enum status st = make_record(&record, &head, &i->snapshot, err);
     if (st != OK)
         return st;
-    st = s->store->kind->add(s->store, &one->key, &record, &why);
+    st = s->store->kind->put(s->store, &one->key, NULL, &record, &why);
     free(record.bytes);
     if (st == ERR_CONFLICT)
         return error_set_param(err, st, "session", "there is a session \"%s\" already", json_quote(i->head.id).text);

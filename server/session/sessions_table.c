@@ -217,7 +217,7 @@ static bool hold_on(struct sessions *s)
 {
     for (; s->renewed < BUCKETS && sessions_are_shared(s); s->renewed++)
         for (const struct session *one = s->table[s->renewed]; one != NULL; one = one->next)
-            if (one->claim.token[0] != '\0' && !s->store->kind->hold_on(s->store, &one->key, &one->claim))
+            if (one->claim.token[0] != '\0' && !s->store->kind->touch(s->store, &one->key, &one->claim))
                 return false;
     s->renewed = 0;
     return true;

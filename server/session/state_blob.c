@@ -190,12 +190,6 @@ static enum status check_version(const uint8_t *blob, struct error *err)
     return OK;
 }
 
-bool state_blob_is_of_another_version(const uint8_t *blob, size_t size)
-{
-    const uint8_t *at = blob + sizeof magic;
-    return size >= sizeof magic + 4 && memcmp(blob, magic, sizeof magic) == 0 && le_take(&at, 4) != STATE_BLOB_VERSION;
-}
-
 static enum status take_identity(const uint8_t **at, struct model_identity *id, struct error *err)
 {
     take_bytes(at, id->digest, sizeof id->digest);

@@ -49,9 +49,6 @@ struct state_blob_head {
 /* `blob` may be the beginning of one, STATE_BLOB_HEAD_BYTES at least. Errors: ERR_ARGUMENT (param "state"). */
 enum status state_blob_peek(struct state_blob_head *ret, const uint8_t *blob, size_t size, struct error *err);
 
-/* Is it of a version that was before this one, or is still to come? */
-bool state_blob_is_of_another_version(const uint8_t *blob, size_t size);
-
 /* What it has in state_blob_put, which writes that many bytes. */
 size_t state_blob_bytes(const struct stream_snapshot *s);
 void state_blob_put(uint8_t *to, const struct stream_snapshot *s, const struct model_identity *id);

@@ -21,10 +21,9 @@
 #include "server/core/metrics.h"
 
 #define RECORD_END ".session"
-#define DAMAGED_END ".damaged"
 #define WRITTEN_END ".new"
 
-enum { NAME_BYTES = SESSION_KEY_TEXT + sizeof DAMAGED_END };
+enum { NAME_BYTES = SESSION_KEY_TEXT + sizeof RECORD_END };
 
 struct store_dir {
     struct session_store store; /* first */
@@ -91,10 +90,13 @@ static bool take_place(struct store_dir *d, const char *aside, const char *name)
     return fine;
 }
 
-static enum status write_record(struct store_dir *d, const struct session_key *key, const struct session_bytes *record,
-                                struct error *err)
+/* Also over what could not be read, and is nobody's. */
+static enum status put(struct session_store *s, const struct session_key *key, const struct session_claim *claim,
+                       const struct session_bytes *record, struct error *err)
 {
+    struct store_dir *d = dir_of(s);
     char aside[NAME_BYTES], name[NAME_BYTES];
+    (void)claim;
     name_of(aside, key, WRITTEN_END);
     name_of(name, key, RECORD_END);
     if (!write_file(d, aside, record)) {
@@ -107,24 +109,6 @@ static enum status write_record(struct store_dir *d, const struct session_key *k
     if (d->syncs && fsync(d->fd) != 0)
         return fail(d, "write", "", err);
     return OK;
-}
-
-static enum status add(struct session_store *s, const struct session_key *key, const struct session_bytes *record,
-                       struct error *err)
-{
-    struct store_dir *d = dir_of(s);
-    char name[NAME_BYTES];
-    name_of(name, key, RECORD_END);
-    if (faccessat(d->fd, name, F_OK, 0) == 0)
-        return error_set(err, ERR_CONFLICT, "%s/%s is there already", d->path, name);
-    return write_record(d, key, record, err);
-}
-
-static enum status put(struct session_store *s, const struct session_key *key, const struct session_claim *claim,
-                       const struct session_bytes *record, struct error *err)
-{
-    (void)claim;
-    return write_record(dir_of(s), key, record, err);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -163,12 +147,13 @@ static int open_record(struct store_dir *d, const char *name)
     return fd;
 }
 
-static enum status look(struct session_store *s, const struct session_key *key, struct session_bytes *ret,
-                        struct error *err)
+static enum status get(struct session_store *s, const struct session_key *key, struct session_claim *claim,
+                       struct session_bytes *ret, struct error *err)
 {
     struct store_dir *d = dir_of(s);
     char name[NAME_BYTES];
     struct stat about;
+    (void)claim;
     name_of(name, key, RECORD_END);
     const int fd = open_record(d, name);
     if (fd < 0)
@@ -181,13 +166,6 @@ static enum status look(struct session_store *s, const struct session_key *key, 
         st = read_all(d, fd, name, (size_t)about.st_size, ret, err);
     (void)close(fd);
     return st;
-}
-
-static enum status take(struct session_store *s, const struct session_key *key, struct session_claim *claim,
-                        struct session_bytes *ret, struct error *err)
-{
-    (void)claim;
-    return look(s, key, ret, err);
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */
@@ -203,11 +181,13 @@ static enum status remove_record(struct session_store *s, const struct session_k
                            : fail(d, "remove", name, err);
 }
 
-static void touch(struct session_store *s, const struct session_key *key)
+static bool touch(struct session_store *s, const struct session_key *key, const struct session_claim *claim)
 {
     char name[NAME_BYTES];
+    (void)claim;
     name_of(name, key, RECORD_END);
     (void)utimensat(dir_of(s)->fd, name, NULL, AT_SYMLINK_NOFOLLOW);
+    return true;
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -226,46 +206,6 @@ static DIR *list(const struct store_dir *d)
     return files;
 }
 
-/* Of those that were set aside, as many as may be kept beside another: the oldest goes. */
-static void make_room_aside(const struct store_dir *d)
-{
-    char oldest[sizeof((struct dirent *)NULL)->d_name] = "";
-    time_t oldest_s = 0;
-    unsigned count = 0;
-    DIR *files = list(d);
-    for (const struct dirent *f; files != NULL && (f = readdir(files)) != NULL;) {
-        struct stat about;
-        if (!ends_with(f->d_name, DAMAGED_END) || fstatat(d->fd, f->d_name, &about, AT_SYMLINK_NOFOLLOW) != 0)
-            continue;
-        if (count++ == 0 || about.st_mtime < oldest_s) {
-            oldest_s = about.st_mtime;
-            (void)snprintf(oldest, sizeof oldest, "%s", f->d_name);
-        }
-    }
-    if (files != NULL)
-        (void)closedir(files);
-    if (count >= SESSIONS_DAMAGED_MAX)
-        (void)unlinkat(d->fd, oldest, 0);
-}
-
-/* Or removed, if it cannot be renamed, as a folder that has entries is not. */
-static void set_name_aside(const struct store_dir *d, const char *name)
-{
-    char aside[sizeof((struct dirent *)NULL)->d_name];
-    const size_t stem = strcspn(name, ".");
-    make_room_aside(d);
-    (void)snprintf(aside, sizeof aside, "%.*s%s", (int)(stem < 64 ? stem : 64), name, DAMAGED_END);
-    if (renameat(d->fd, name, d->fd, aside) != 0)
-        (void)unlinkat(d->fd, name, 0);
-}
-
-static void set_aside(struct session_store *s, const struct session_key *key)
-{
-    char name[NAME_BYTES];
-    name_of(name, key, RECORD_END);
-    set_name_aside(dir_of(s), name);
-}
-
 static void free_store(struct session_store *s)
 {
     struct store_dir *d = dir_of(s);
@@ -278,12 +218,9 @@ static void free_store(struct session_store *s)
 }
 
 static const struct session_store_kind kind = {
-    .add = add,
-    .take = take,
+    .get = get,
     .put = put,
-    .look = look,
     .remove = remove_record,
-    .set_aside = set_aside,
     .touch = touch,
     .free = free_store,
 };
@@ -395,6 +332,8 @@ static enum status look_at(const struct store_dir *d, struct store_dir_found *re
     if (fd < 0)
         return fail(d, "open", name, err);
     enum status st = fstat(fd, &about) == 0 ? OK : fail(d, "read", name, err);
+    if (st == OK)
+        ret->used_s = about.st_mtime;
     if (st == OK && !S_ISREG(about.st_mode))
         st = error_set(err, ERR_FORMAT, "it is no file");
     if (st == OK)
@@ -404,11 +343,9 @@ static enum status look_at(const struct store_dir *d, struct store_dir_found *re
         return st;
     st = session_record_head(&ret->head, &blob_at, beginning.bytes, beginning.size, &ret->key, err);
     free(beginning.bytes);
-    if (st != OK)
-        return st;
-    ret->used_s = about.st_mtime;
-    ret->head.blob_bytes = (uint64_t)about.st_size - blob_at;
-    return OK;
+    if (st == OK)
+        ret->head.blob_bytes = (uint64_t)about.st_size - blob_at;
+    return st;
 }
 
 static enum status append(struct store_dir_found **all, size_t *count, size_t *room, const struct store_dir_found *one,
@@ -454,19 +391,16 @@ static void settle_all(const struct store_dir *d)
 static enum status take_in(const struct store_dir *d, const char *name, struct store_dir_found **all, size_t *count,
                            size_t *room, struct error *err)
 {
-    struct store_dir_found one;
+    struct store_dir_found one = {.used_s = 0};
     struct error why;
     if (!read_name(&one.key, name, RECORD_END))
         return OK;
     const enum status st = look_at(d, &one, name, &why);
-    if (st == OK)
-        return append(all, count, room, &one, err);
     if (st == ERR_NOMEM)
         return error_set(err, st, "%s", why.message);
-    log_warning("the session in %s/%s is refused: %s", d->path, name, why.message);
-    if (st == ERR_FORMAT)
-        set_name_aside(d, name);
-    return OK;
+    if (st != OK)
+        log_warning("the session in %s/%s is refused: %s", d->path, name, why.message);
+    return st == OK || st == ERR_FORMAT ? append(all, count, room, &one, err) : OK;
 }
 
 enum status store_dir_list(struct session_store *s, struct store_dir_found **ret, size_t *count, struct error *err)

@@ -20,7 +20,7 @@ enum status store_dir_open(struct session_store **ret, const struct store_dir_op
  * ERR_CONFIG (param "sessions_dir"). */
 enum status store_dir_check(const char *path, struct error *err);
 
-/* What there is when the daemon begins. What is no session's record is set aside, with a line in the log. */
+/* What there is when the daemon begins; head.turn is 0 of what cannot be read, as a line in the log says. */
 struct store_dir_found {
     struct session_key key;
     struct session_head head;

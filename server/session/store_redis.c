@@ -172,11 +172,10 @@ static enum status ask(struct store_redis *s, const struct redis_command *c, red
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-/* A script and what it is given; KEYS[1] is the record's key, KEYS[2] the lease's, KEYS[3] where the record goes
- * aside. */
+/* A script and what it is given; KEYS[1] is the record's key, KEYS[2] the lease's. */
 struct call {
     struct redis_command command;
-    char record[KEY_TEXT_MAX], lease[KEY_TEXT_MAX], aside[KEY_TEXT_MAX];
+    char record[KEY_TEXT_MAX], lease[KEY_TEXT_MAX];
 };
 
 static void begin(const struct store_redis *s, struct call *c, const char *script, const struct session_key *key)
@@ -185,14 +184,12 @@ static void begin(const struct store_redis *s, struct call *c, const char *scrip
     session_key_print(key, hex);
     (void)snprintf(c->record, sizeof c->record, "%s%s", s->prefix, hex);
     (void)snprintf(c->lease, sizeof c->lease, "%s%s:lease", s->prefix, hex);
-    (void)snprintf(c->aside, sizeof c->aside, "%saside:%s", s->prefix, hex);
     c->command.count = 0;
     redis_command_add_text(&c->command, "EVAL");
     redis_command_add_text(&c->command, script);
-    redis_command_add_text(&c->command, "3");
+    redis_command_add_text(&c->command, "2");
     redis_command_add_text(&c->command, c->record);
     redis_command_add_text(&c->command, c->lease);
-    redis_command_add_text(&c->command, c->aside);
 }
 
 static void add_text(struct call *c, const char *text)
@@ -267,28 +264,8 @@ static enum status read_record(const redisReply *reply, char *found, struct sess
 
 /* ---- the functions of a store ------------------------------------------------------------------------------------ */
 
-/* In each script what a full server refuses comes first, so that nothing is half done. */
-static enum status add(struct session_store *store, const struct session_key *key, const struct session_bytes *record,
-                       struct error *err)
-{
-    static const char script[] = "if redis.call('EXISTS', KEYS[1]) == 1 then return 'X' end\n"
-                                 "redis.call('HSET', KEYS[1], 'w', ARGV[1], 'r', ARGV[3])\n"
-                                 "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
-                                 "return 'K'\n";
-    struct store_redis *s = whole_of(store);
-    struct call c;
-    char token[SESSION_TOKEN_TEXT + 1], said = '\0';
-    make_token(s, token);
-    begin(s, &c, script, key);
-    add_text(&c, token);
-    add_text(&c, s->ttl_ms);
-    redis_command_add(&c.command, record->bytes, record->size);
-    const enum status st = call_for_letter(s, &c, 'X', &said, err);
-    return st == OK && said == 'X' ? error_set(err, ERR_CONFLICT, "the session store has such a session already") : st;
-}
-
 /* Also if the lease has expired, as connections were lost, and nobody else has gone on. */
-static bool hold_on(struct session_store *store, const struct session_key *key, const struct session_claim *claim)
+static bool touch(struct session_store *store, const struct session_key *key, const struct session_claim *claim)
 {
     static const char script[] = "local lease = redis.call('GET', KEYS[2])\n"
                                  "if lease and lease:sub(1, 48) ~= ARGV[1] then return 'K' end\n"
@@ -326,7 +303,8 @@ static void let_go(struct session_store *store, const struct session_key *key, c
     (void)tell(s, &c.command);
 }
 
-static enum status take(struct session_store *store, const struct session_key *key, struct session_claim *claim,
+/* In each script what a full server refuses comes first, so that nothing is half done. */
+static enum status take(struct store_redis *s, const struct session_key *key, struct session_claim *claim,
                         struct session_bytes *ret, struct error *err)
 {
     /* A lease of this daemon's is of a take that it knows nothing of any more; or of a later one, where this is a take
@@ -341,7 +319,6 @@ static enum status take(struct session_store *store, const struct session_key *k
                                  "redis.call('SET', KEYS[2], ARGV[1] .. ARGV[4], 'PX', ARGV[3])\n"
                                  "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
                                  "return 'R' .. w .. (redis.call('HGET', KEYS[1], 'r') or '')\n";
-    struct store_redis *s = whole_of(store);
     struct session_claim taken = {.token = ""};
     struct call c;
     redisReply *reply;
@@ -364,44 +341,17 @@ static enum status take(struct session_store *store, const struct session_key *k
     if (st == OK)
         *claim = taken;
     else if (!is_others)
-        let_go(store, key, &taken);
+        let_go(&s->store, key, &taken);
     return st;
 }
 
-static enum status put(struct session_store *store, const struct session_key *key, const struct session_claim *claim,
-                       const struct session_bytes *record, struct error *err)
-{
-    static const char script[] = "local w = redis.call('HGET', KEYS[1], 'w')\n"
-                                 "if w ~= ARGV[2] then return w and 'L' or 'N' end\n"
-                                 "redis.call('HSET', KEYS[1], 'w', ARGV[1], 'r', ARGV[4])\n"
-                                 "redis.call('PEXPIRE', KEYS[1], ARGV[3])\n"
-                                 "local lease = redis.call('GET', KEYS[2])\n"
-                                 "if lease and lease:sub(1, 48) == ARGV[1] then redis.call('DEL', KEYS[2]) end\n"
-                                 "return 'K'\n";
-    struct store_redis *s = whole_of(store);
-    struct call c;
-    char said = '\0';
-    begin(s, &c, script, key);
-    add_text(&c, claim->token);
-    add_text(&c, claim->found);
-    add_text(&c, s->ttl_ms);
-    redis_command_add(&c.command, record->bytes, record->size);
-    const enum status st = call_for_letter(s, &c, 'L', &said, err);
-    if (st == ERR_NOT_FOUND)
-        return error_set(err, ERR_CONFLICT, "the session was removed meanwhile");
-    return st == OK && said == 'L'
-               ? error_set(err, ERR_CONFLICT, "another daemon has gone on with the session meanwhile")
-               : st;
-}
-
-static enum status look(struct session_store *store, const struct session_key *key, struct session_bytes *ret,
+static enum status look(struct store_redis *s, const struct session_key *key, struct session_bytes *ret,
                         struct error *err)
 {
     static const char script[] = "local w = redis.call('HGET', KEYS[1], 'w')\n"
                                  "if not w then return 'N' end\n"
                                  "redis.call('PEXPIRE', KEYS[1], ARGV[1])\n"
                                  "return 'R' .. w .. (redis.call('HGET', KEYS[1], 'r') or '')\n";
-    struct store_redis *s = whole_of(store);
     struct call c;
     redisReply *reply;
     begin(s, &c, script, key);
@@ -414,6 +364,45 @@ static enum status look(struct session_store *store, const struct session_key *k
     return st;
 }
 
+static enum status get(struct session_store *store, const struct session_key *key, struct session_claim *claim,
+                       struct session_bytes *ret, struct error *err)
+{
+    struct store_redis *s = whole_of(store);
+    return claim != NULL ? take(s, key, claim, ret, err) : look(s, key, ret, err);
+}
+
+/* What is new replaces what nobody has written. */
+static enum status put(struct session_store *store, const struct session_key *key, const struct session_claim *claim,
+                       const struct session_bytes *record, struct error *err)
+{
+    static const char script[] = "local w = redis.call('HGET', KEYS[1], 'w')\n"
+                                 "if (w or '') ~= ARGV[2] then return w and 'L' or 'N' end\n"
+                                 "redis.call('HSET', KEYS[1], 'w', ARGV[1], 'r', ARGV[4])\n"
+                                 "redis.call('PEXPIRE', KEYS[1], ARGV[3])\n"
+                                 "local lease = redis.call('GET', KEYS[2])\n"
+                                 "if lease and lease:sub(1, 48) == ARGV[1] then redis.call('DEL', KEYS[2]) end\n"
+                                 "return 'K'\n";
+    struct store_redis *s = whole_of(store);
+    struct session_claim first = {.found = ""};
+    struct call c;
+    char said = '\0';
+    if (claim == NULL)
+        make_token(s, first.token);
+    begin(s, &c, script, key);
+    add_text(&c, claim != NULL ? claim->token : first.token);
+    add_text(&c, claim != NULL ? claim->found : first.found);
+    add_text(&c, s->ttl_ms);
+    redis_command_add(&c.command, record->bytes, record->size);
+    const enum status st = call_for_letter(s, &c, 'L', &said, err);
+    if (st == ERR_NOT_FOUND)
+        return error_set(err, ERR_CONFLICT, "the session was removed meanwhile");
+    if (st != OK || said != 'L')
+        return st;
+    return error_set(err, ERR_CONFLICT,
+                     claim != NULL ? "another daemon has gone on with the session meanwhile"
+                                   : "the session store has such a session already");
+}
+
 static enum status remove_session(struct session_store *store, const struct session_key *key, struct error *err)
 {
     static const char script[] = "local there = redis.call('DEL', KEYS[1])\n"
@@ -424,29 +413,6 @@ static enum status remove_session(struct session_store *store, const struct sess
     char said;
     begin(s, &c, script, key);
     return call_for_letter(s, &c, 'K', &said, err);
-}
-
-/* Not what another daemon has. */
-static void set_aside(struct session_store *store, const struct session_key *key)
-{
-    static const char script[] = "local lease = redis.call('GET', KEYS[2])\n"
-                                 "if lease and lease:sub(1, 32) ~= ARGV[1] then return 'K' end\n"
-                                 "if redis.call('EXISTS', KEYS[1]) == 0 then return 'N' end\n"
-                                 "redis.call('RENAME', KEYS[1], KEYS[3])\n"
-                                 "redis.call('PEXPIRE', KEYS[3], ARGV[2])\n"
-                                 "redis.call('DEL', KEYS[2])\n"
-                                 "return 'K'\n";
-    struct store_redis *s = whole_of(store);
-    struct call c;
-    struct error err;
-    char said, ms[NUMBER_TEXT_MAX];
-    (void)snprintf(ms, sizeof ms, "%" PRIu64, UINT64_C(1000) * STORE_ASIDE_S);
-    begin(s, &c, script, key);
-    add_text(&c, s->daemon);
-    add_text(&c, ms);
-    const enum status st = call_for_letter(s, &c, 'K', &said, &err);
-    if (st != OK && st != ERR_NOT_FOUND)
-        log_warning("session store: a record that is of no use could not be set aside: %s", err.message);
 }
 
 /* ---- start and end ----------------------------------------------------------------------------------------------- */
@@ -463,14 +429,11 @@ static void free_store(struct session_store *store)
 
 static const struct session_store_kind kind = {
     .is_shared = true,
-    .add = add,
-    .take = take,
+    .get = get,
     .put = put,
-    .hold_on = hold_on,
-    .let_go = let_go,
-    .look = look,
     .remove = remove_session,
-    .set_aside = set_aside,
+    .touch = touch,
+    .let_go = let_go,
     .free = free_store,
 };
 

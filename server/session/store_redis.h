@@ -11,11 +11,10 @@
  *     HEX          a hash: r the record, w what wrote it, which no two writings have in common. Expires ttl_s after the
  *                  last call for it
  *     HEX:lease    who has taken it: a token of this taking and the daemon's name. Expires after lease_ms
- *     aside:HEX    what set_aside was called for, for a day
  *     probe        written to see whether the server takes anything
  *
  * What keeps two daemons from moving a session on from the same place is that put replaces no record but the one that
- * was taken. The lease is there so that this is told before the work is done and not after. hold_on renews it, and
+ * was taken. The lease is there so that this is told before the work is done and not after. touch renews it, and
  * takes it again if it has expired meanwhile, but nobody looks whether that arrived: a daemon that cannot reach the
  * server for longer than lease_ms may find at its end that another was faster.
  *

@@ -101,7 +101,7 @@ static void add(struct holder *h, const char *record, enum status expected, cons
 {
     struct error err;
     const struct session_bytes bytes = text(record);
-    check(h->store->kind->add(h->store, &key, &bytes, &err), &err, expected, message);
+    check(h->store->kind->put(h->store, &key, NULL, &bytes, &err), &err, expected, message);
 }
 
 static void put(struct holder *h, const char *record, enum status expected, const char *message)
@@ -123,8 +123,7 @@ static void take_or_look(struct holder *h, bool takes, const char *record, enum 
     struct error err;
     const struct session_claim before = h->claim;
     struct session_bytes got = {(uint8_t *)&err, 7};
-    const enum status st = takes ? h->store->kind->take(h->store, &key, &h->claim, &got, &err)
-                                 : h->store->kind->look(h->store, &key, &got, &err);
+    const enum status st = h->store->kind->get(h->store, &key, takes ? &h->claim : NULL, &got, &err);
     check(st, &err, expected, message);
     if (st != OK) { /* set only on OK */
         assert_true(got.bytes == (uint8_t *)&err && got.size == 7);
@@ -259,7 +258,7 @@ static void a_session_expires_unless_it_is_used(void **state)
     take(&one, "first");
     assert_fresh();
     assert_int_equal(redis_server_number(&server, "EXPIRE aftd:" HEX " 5"), 1);
-    one.store->kind->hold_on(one.store, &key, &one.claim); /* or it would end under a request that takes long */
+    one.store->kind->touch(one.store, &key, &one.claim); /* or it would end under a request that takes long */
     await_number("PTTL aftd:" HEX, 5001, TTL_S * 1000L);
     assert_fresh();
     assert_int_equal(redis_server_number(&server, "EXPIRE aftd:" HEX " 5"), 1);
@@ -275,25 +274,6 @@ static void a_session_expires_unless_it_is_used(void **state)
     take_none(&one, ERR_NOT_FOUND, "");
 }
 
-static void what_is_of_no_use_is_set_aside_for_a_day(void **state)
-{
-    begin_long(state);
-    one.store->kind->set_aside(one.store, &key); /* none: nothing happens */
-    for (int i = 0; i < 3; i++) {
-        add(&one, "broken", OK, "");
-        take(&one, "broken");
-        other.store->kind->set_aside(other.store, &key); /* not what somebody else has */
-        look(&one, "broken");
-        one.store->kind->set_aside(one.store, &key);
-        take_none(&other, ERR_NOT_FOUND, "");
-        put(&one, "late", ERR_CONFLICT, "");
-    }
-    assert_int_equal(redis_server_number(&server, "EXISTS aftd:" HEX ":lease"), 0);
-    assert_int_equal(redis_server_number(&server, "DBSIZE") - redis_server_number(&server, "EXISTS aftd:probe"), 1);
-    assert_non_null(strstr(redis_server_ask(&server, "HGET aftd:aside:" HEX " r"), "broken"));
-    assert_in_range(redis_server_number(&server, "TTL aftd:aside:" HEX), 86000, 86400);
-}
-
 static void the_largest_record_fits(void **state)
 {
     begin_long(state);
@@ -302,14 +282,14 @@ static void the_largest_record_fits(void **state)
     assert_non_null(large.bytes);
     for (size_t i = 0; i < large.size; i++)
         large.bytes[i] = (uint8_t)(i * 7 + i / 251);
-    check(one.store->kind->add(one.store, &key, &large, &err), &err, OK, "");
-    check(other.store->kind->take(other.store, &key, &other.claim, &got, &err), &err, OK, "");
+    check(one.store->kind->put(one.store, &key, NULL, &large, &err), &err, OK, "");
+    check(other.store->kind->get(other.store, &key, &other.claim, &got, &err), &err, OK, "");
     assert_int_equal(got.size, large.size);
     assert_memory_equal(got.bytes, large.bytes, large.size);
     free(got.bytes);
     large.bytes[0]++;
     check(other.store->kind->put(other.store, &key, &other.claim, &large, &err), &err, OK, "");
-    check(one.store->kind->look(one.store, &key, &got, &err), &err, OK, "");
+    check(one.store->kind->get(one.store, &key, NULL, &got, &err), &err, OK, "");
     assert_memory_equal(got.bytes, large.bytes, large.size);
     free(got.bytes);
     free(large.bytes);
@@ -333,7 +313,7 @@ static void *compete(void *arg)
         struct session_bytes got;
         char counted[32];
         struct session_claim claim;
-        const enum status st = r->store->kind->take(r->store, &r->key, &claim, &got, &err);
+        const enum status st = r->store->kind->get(r->store, &r->key, &claim, &got, &err);
         r->refused += st == ERR_CONFLICT;
         if (st != OK) {
             r->wrong += st != ERR_CONFLICT;
@@ -380,12 +360,12 @@ static void a_lease_that_is_held_on_to_lasts(void **state)
     add(&one, "first", OK, "");
     take(&one, "first");
     for (const int64_t until = test_now_ms() + 2L * LEASE_MS; test_now_ms() < until; test_sleep_ms(LEASE_MS / 10)) {
-        one.store->kind->hold_on(one.store, &key, &one.claim);
+        one.store->kind->touch(one.store, &key, &one.claim);
         take_none(&other, ERR_CONFLICT, "\"one\"");
     }
     await_number("EXISTS aftd:" HEX ":lease", 0, 0);
     take(&other, "first");
-    assert_true(one.store->kind->hold_on(one.store, &key, &one.claim)); /* not what another has */
+    assert_true(one.store->kind->touch(one.store, &key, &one.claim)); /* not what another has */
     await_number("EXISTS aftd:" HEX ":lease", 0, 0);
 }
 
@@ -395,23 +375,23 @@ static void a_lease_that_expired_is_taken_again_unless_another_daemon_went_on(vo
     add(&one, "first", OK, "");
     take(&one, "first");
     assert_int_equal(redis_server_number(&server, "DEL aftd:" HEX ":lease"), 1);
-    assert_true(one.store->kind->hold_on(one.store, &key, &one.claim));
+    assert_true(one.store->kind->touch(one.store, &key, &one.claim));
     await_number("PTTL aftd:" HEX ":lease", 1, LONG_MS);
     take_none(&other, ERR_CONFLICT, "\"one\"");
     put(&one, "second", OK, "");
-    assert_true(one.store->kind->hold_on(one.store, &key, &one.claim)); /* that has ended */
+    assert_true(one.store->kind->touch(one.store, &key, &one.claim)); /* that has ended */
     take(&one, "second");
     assert_int_equal(redis_server_number(&server, "DEL aftd:" HEX ":lease"), 1);
     take(&other, "second");
-    assert_true(one.store->kind->hold_on(one.store, &key, &one.claim));
+    assert_true(one.store->kind->touch(one.store, &key, &one.claim));
     test_sleep_ms(100);
     take_none(&one, ERR_CONFLICT, "\"other\"");
     put(&other, "of the other", OK, "");
-    assert_true(one.store->kind->hold_on(one.store, &key, &one.claim));
+    assert_true(one.store->kind->touch(one.store, &key, &one.claim));
     test_sleep_ms(100);
     take(&other, "of the other");
     remove_it(&other, OK);
-    assert_true(other.store->kind->hold_on(other.store, &key, &other.claim));
+    assert_true(other.store->kind->touch(other.store, &key, &other.claim));
     test_sleep_ms(100);
     assert_int_equal(redis_server_number(&server, "EXISTS aftd:" HEX ":lease"), 0);
 }
@@ -452,7 +432,7 @@ static void a_lease_is_renewed_also_after_connections_are_lost(void **state)
         for (int times = 0; times < 3; times++) {
             assert_int_equal(number_in(databases[i], "PEXPIRE aftd:" HEX ":lease 9000"), 1);
             assert_true(redis_server_number(&server, "CLIENT KILL TYPE normal") >= 1);
-            for (const int64_t until = test_now_ms() + HANG_MS; !one.store->kind->hold_on(one.store, &key, &one.claim);
+            for (const int64_t until = test_now_ms() + HANG_MS; !one.store->kind->touch(one.store, &key, &one.claim);
                  test_sleep_ms(5))
                 assert_true(test_now_ms() < until);
             for (const int64_t until = test_now_ms() + HANG_MS;
@@ -537,7 +517,6 @@ int main(void)
         cmocka_unit_test_teardown(what_is_let_go_can_be_taken_soon, end),
         cmocka_unit_test_teardown(what_is_removed_is_gone_also_for_who_has_it, end),
         cmocka_unit_test_teardown(a_session_expires_unless_it_is_used, end),
-        cmocka_unit_test_teardown(what_is_of_no_use_is_set_aside_for_a_day, end),
         cmocka_unit_test_teardown(the_largest_record_fits, end),
         cmocka_unit_test_teardown(of_two_daemons_one_has_it_at_a_time, end),
         cmocka_unit_test_teardown(a_lease_that_is_held_on_to_lasts, end),

@@ -76,7 +76,7 @@ static void look(struct session_store *s, enum status expected, const char *mess
 {
     struct session_bytes got = {NULL, 0};
     struct error err;
-    check(s->kind->look(s, &key, &got, &err), &err, expected, message);
+    check(s->kind->get(s, &key, NULL, &got, &err), &err, expected, message);
     free(got.bytes);
 }
 
@@ -85,7 +85,7 @@ static void await_back(struct session_store *s)
     for (const int64_t end = test_now_ms() + HANG_MS;; test_sleep_ms(10)) {
         struct session_bytes got = {NULL, 0};
         struct error err;
-        const enum status st = s->kind->look(s, &key, &got, &err);
+        const enum status st = s->kind->get(s, &key, NULL, &got, &err);
         free(got.bytes);
         if (st != ERR_STORE)
             return;
@@ -138,7 +138,7 @@ static void *use(void *arg)
         struct session_bytes got;
         struct error err;
         char record[32];
-        if (counted(u, u->store->kind->take(u->store, &u->key, &claim, &got, &err)) != OK) {
+        if (counted(u, u->store->kind->get(u->store, &u->key, &claim, &got, &err)) != OK) {
             test_sleep_ms(1);
             continue;
         }
@@ -165,7 +165,7 @@ static void begin_using(void)
     for (; using < USERS; using ++) {
         struct user *u = &users[using];
         *u = (struct user){.store = open_store(server.url), .key = {{0xef, (uint8_t) using}}, .turn = 1};
-        check(u->store->kind->add(u->store, &u->key, &record, &err), &err, OK, "");
+        check(u->store->kind->put(u->store, &u->key, NULL, &record, &err), &err, OK, "");
         assert_int_equal(pthread_create(&u->thread, NULL, use, u), 0);
     }
 }
@@ -277,7 +277,7 @@ static void a_server_that_is_gone_is_told_at_once_and_comes_back(void **state)
     struct session_store *s = open_store(server.url);
     struct error err;
     assert_metric("\naftd_session_store_up 1\n");
-    check(s->kind->add(s, &key, &first, &err), &err, OK, "");
+    check(s->kind->put(s, &key, NULL, &first, &err), &err, OK, "");
     redis_server_kill(&server);
     look(s, ERR_STORE, "the session store cannot be connected to");
     assert_metric("\naftd_session_store_up 0\n");
@@ -320,8 +320,8 @@ static void a_server_that_stands_still_holds_up_one_call_a_second(void **state)
     struct session_claim claim;
     struct session_bytes got;
     struct error err;
-    check(s->kind->add(s, &key, &first, &err), &err, OK, "");
-    check(s->kind->take(s, &key, &claim, &got, &err), &err, OK, "");
+    check(s->kind->put(s, &key, NULL, &first, &err), &err, OK, "");
+    check(s->kind->get(s, &key, &claim, &got, &err), &err, OK, "");
     free(got.bytes);
     redis_server_halt(&server);
     for (int i = 0; i < 2; i++) {
@@ -337,7 +337,7 @@ static void a_server_that_stands_still_holds_up_one_call_a_second(void **state)
     redis_server_go_on(&server);
     await_back(s);
     /* What the server has executed late is done, and whole. */
-    check(s->kind->take(s, &key, &claim, &got, &err), &err, OK, "");
+    check(s->kind->get(s, &key, &claim, &got, &err), &err, OK, "");
     assert_int_equal(got.size, second.size);
     assert_memory_equal(got.bytes, second.bytes, second.size);
     free(got.bytes);
@@ -372,10 +372,10 @@ static void connections_that_the_server_closes_are_made_anew(void **state)
     struct session_claim claim;
     struct session_bytes got;
     struct error err;
-    check(s->kind->add(s, &key, &first, &err), &err, OK, "");
+    check(s->kind->put(s, &key, NULL, &first, &err), &err, OK, "");
     for (int turn = 1; turn < 20; turn++) {
         assert_true(redis_server_number(&server, "CLIENT KILL TYPE normal") >= 1);
-        check(s->kind->take(s, &key, &claim, &got, &err), &err, OK, "");
+        check(s->kind->get(s, &key, &claim, &got, &err), &err, OK, "");
         free(got.bytes);
         assert_true(redis_server_number(&server, "CLIENT KILL TYPE normal") >= 1);
         check(s->kind->put(s, &key, &claim, &first, &err), &err, OK, "");
@@ -414,13 +414,13 @@ static void a_server_that_is_full_is_not_away(void **state)
     struct session_claim claim;
     struct session_bytes got;
     struct error err;
-    check(s->kind->add(s, &key, &first, &err), &err, OK, "");
-    check(s->kind->take(s, &key, &claim, &got, &err), &err, OK, "");
+    check(s->kind->put(s, &key, NULL, &first, &err), &err, OK, "");
+    check(s->kind->get(s, &key, &claim, &got, &err), &err, OK, "");
     free(got.bytes);
     assert_string_equal(redis_server_ask(&server, "CONFIG SET maxmemory 1"), "+OK\r\n");
     check(s->kind->put(s, &key, &claim, &second, &err), &err, ERR_STORE, "is full");
     look(s, OK, "");
-    check(s->kind->add(s, &(struct session_key){{7}}, &first, &err), &err, ERR_STORE, "is full");
+    check(s->kind->put(s, &(struct session_key){{7}}, NULL, &first, &err), &err, ERR_STORE, "is full");
     check(s->kind->remove(s, &key, &err), &err, OK, "");
     look(s, ERR_NOT_FOUND, "");
     s->kind->free(s);
@@ -439,7 +439,7 @@ static void wrong_passwords_and_databases_are_refused(void **state)
     (void)snprintf(url, sizeof url, "redis://127.0.0.1:%u/15", (unsigned)server.port);
     o.url = url;
     struct session_store *s = open_store_with(&o);
-    check(s->kind->add(s, &key, &first, &err), &err, OK, "");
+    check(s->kind->put(s, &key, NULL, &first, &err), &err, OK, "");
     assert_int_equal(redis_server_number(&server, "EXISTS aftd:" HEX), 0); /* of database 0 */
     s->kind->free(s);
     (void)snprintf(url, sizeof url, "redis://127.0.0.1:%u/16", (unsigned)server.port);

@@ -78,7 +78,7 @@ static void clear(struct session_store *s)
 static enum status short_add(struct session_store *s, long n, bool stays, bool *reached, struct error *err)
 {
     refuse_memory(n, stays);
-    const enum status st = s->kind->add(s, &key, &record, err);
+    const enum status st = s->kind->put(s, &key, NULL, &record, err);
     *reached = give_memory();
     clear(s);
     return st;
@@ -89,13 +89,13 @@ static enum status short_take(struct session_store *s, long n, bool stays, bool 
     struct error why;
     struct session_claim claim;
     struct session_bytes got = {NULL, 0};
-    must(s->kind->add(s, &key, &record, &why), &why);
+    must(s->kind->put(s, &key, NULL, &record, &why), &why);
     refuse_memory(n, stays);
-    const enum status st = s->kind->take(s, &key, &claim, &got, err);
+    const enum status st = s->kind->get(s, &key, &claim, &got, err);
     *reached = give_memory();
     if (st != OK) { /* the daemon itself need not wait until the lease expires */
         assert_null(got.bytes);
-        must(s->kind->take(s, &key, &claim, &got, &why), &why);
+        must(s->kind->get(s, &key, &claim, &got, &why), &why);
     }
     assert_int_equal(got.size, RECORD_BYTES);
     free(got.bytes);
@@ -109,13 +109,13 @@ static enum status short_put(struct session_store *s, long n, bool stays, bool *
     struct error why;
     struct session_claim claim;
     struct session_bytes got = {NULL, 0};
-    must(s->kind->add(s, &key, &record, &why), &why);
-    must(s->kind->take(s, &key, &claim, &got, &why), &why);
+    must(s->kind->put(s, &key, NULL, &record, &why), &why);
+    must(s->kind->get(s, &key, &claim, &got, &why), &why);
     free(got.bytes);
     refuse_memory(n, stays);
     const enum status st = s->kind->put(s, &key, &claim, &record, err);
     *reached = give_memory();
-    must(s->kind->take(s, &key, &claim, &got, &why), &why);
+    must(s->kind->get(s, &key, &claim, &got, &why), &why);
     assert_int_equal(got.size, RECORD_BYTES);
     free(got.bytes);
     must(s->kind->put(s, &key, &claim, &record, &why), &why);
@@ -127,9 +127,9 @@ static enum status short_look(struct session_store *s, long n, bool stays, bool 
 {
     struct error why;
     struct session_bytes got = {NULL, 0};
-    must(s->kind->add(s, &key, &record, &why), &why);
+    must(s->kind->put(s, &key, NULL, &record, &why), &why);
     refuse_memory(n, stays);
-    const enum status st = s->kind->look(s, &key, &got, err);
+    const enum status st = s->kind->get(s, &key, NULL, &got, err);
     *reached = give_memory();
     assert_true((st == OK) == (got.bytes != NULL));
     free(got.bytes);
@@ -140,11 +140,10 @@ static enum status short_look(struct session_store *s, long n, bool stays, bool 
 static enum status short_others(struct session_store *s, long n, bool stays, bool *reached, struct error *err)
 {
     struct error why;
-    must(s->kind->add(s, &key, &record, &why), &why);
+    must(s->kind->put(s, &key, NULL, &record, &why), &why);
     refuse_memory(n, stays);
     s->kind->let_go(s, &key, &(struct session_claim){.token = "x"});
     const enum status st = s->kind->remove(s, &key, err);
-    s->kind->set_aside(s, &key);
     *reached = give_memory();
     clear(s);
     return st;

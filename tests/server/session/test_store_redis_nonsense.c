@@ -235,7 +235,7 @@ static enum status look_there(struct nonsense *n, uint32_t timeout_ms, struct er
     if (store_redis_open(&s, &o, err) != OK)
         fail_msg("%s", err->message);
     err->message[0] = '\0';
-    const enum status st = s->kind->look(s, &key, &got, err);
+    const enum status st = s->kind->get(s, &key, NULL, &got, err);
     free(got.bytes);
     s->kind->free(s);
     nonsense_end(n);
