@@ -17,9 +17,9 @@ enum status generate_session_begin(struct session_work **k, struct exchange *x, 
     const struct client_id who = request_client(x);
     enum status st = OK;
     if (r->session[0] != '\0' && *k == NULL) { /* else it was fetched */
-        *k = session_work_create(x, 1);
+        *k = session_work_create(x, 1, err);
         if (*k == NULL)
-            return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+            return ERR_NOMEM;
         st = sessions_begin(service_of(x)->sessions, &who, r->session, &(*k)->infos[0], err);
         if (st == ERR_CONFLICT) /* with a request that ends, perhaps because its client has just left */
             http_add_header(x, "Retry-After", "1");

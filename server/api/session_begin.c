@@ -109,14 +109,9 @@ static void reply_created(struct exchange *x, struct stream_snapshot *snapshot)
     struct session_info info;
     struct error err;
     unsigned wait_s = 0;
-    struct session_work *k = session_work_create(x, 1);
-    if (k == NULL) {
-        stream_snapshot_clear(snapshot);
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-        reply_send_error(x, &err);
-        return;
-    }
-    if (sessions_add(k->sessions, &who, chosen_id(x), x->api->hosted, snapshot, &info, &wait_s, &err) != OK) {
+    struct session_work *k = session_work_create(x, 1, &err);
+    if (k == NULL ||
+        sessions_add(k->sessions, &who, chosen_id(x), x->api->hosted, snapshot, &info, &wait_s, &err) != OK) {
         session_work_free(k);
         stream_snapshot_clear(snapshot);
         session_refuse(x, &err, wait_s);

@@ -22,11 +22,13 @@ static void free_work(struct job_work *w)
     session_work_free((struct session_work *)(void *)w);
 }
 
-struct session_work *session_work_create(struct exchange *x, size_t count)
+struct session_work *session_work_create(struct exchange *x, size_t count, struct error *err)
 {
     struct session_work *k = calloc(1, sizeof *k + count * sizeof k->infos[0]);
-    if (k == NULL)
+    if (k == NULL) {
+        (void)error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
         return NULL;
+    }
     k->work = (struct job_work){.free = free_work, .conclude_ns = STORED_NS};
     k->sessions = service_of(x)->sessions;
     k->client = request_client(x);
@@ -147,15 +149,14 @@ struct session_work *session_work_done(struct exchange *x)
 
 struct session_work *session_work_take(struct exchange *x, struct session_work *done)
 {
-    struct session_work *k = session_work_create(x, 1);
+    struct error err;
+    struct session_work *k = session_work_create(x, 1, &err);
     if (k != NULL) {
         k->infos[0] = done->infos[0];
         done->infos[0] = (struct session_info){.held = NULL};
         return k;
     }
-    struct error err;
     session_work_let_go(done);
-    (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
     reply_send_error(x, &err);
     return NULL;
 }

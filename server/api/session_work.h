@@ -15,18 +15,21 @@
 /* The id of the session that a request is about, in requests and in answers, where balancers see it. */
 #define SESSION_HEADER "X-Session-ID"
 
+typedef void session_work_use(struct exchange *x, const struct session_info *i);
+
 struct session_work {
     struct job_work work;
     struct sessions *sessions;
     struct session_info parent;      /* of forks */
     struct stream_snapshot snapshot; /* where the first one is to be moved */
     struct client_id client;         /* whose request it is */
+    session_work_use *use;           /* with the first one, once it was fetched; NULL: nothing */
     size_t count;
     struct session_info infos[]; /* [count] */
 };
 
-/* With room for that many, zeroed. NULL: out of memory. */
-struct session_work *session_work_create(struct exchange *x, size_t count);
+/* With room for that many, zeroed. Errors, where it returns NULL: ERR_NOMEM. */
+struct session_work *session_work_create(struct exchange *x, size_t count, struct error *err);
 /* End what is held, and free it. NULL is a no-op. */
 void session_work_free(struct session_work *k);
 /* End what is held, as it is, before the client can know of the request's end. NULL is a no-op. */

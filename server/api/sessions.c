@@ -124,62 +124,41 @@ void api_sessions(struct exchange *x)
 
 /* ---- with its state ---------------------------------------------------------------------------------------------- */
 
-typedef void session_use(struct exchange *x, const struct session_info *i);
-
-/* What is to be done once the state was fetched: the exchange's state. */
-struct fetching {
-    session_use *use;
-};
-
 static void fetched(struct exchange *x)
 {
-    const struct fetching *f = x->api->state;
     struct session_work *k = session_work_done(x);
     if (k != NULL)
-        f->use(x, &k->infos[0]);
+        k->use(x, &k->infos[0]);
 }
 
-/* Have the pool do something with the session that the path names, and go on with `next`; or answer why not. */
-static void run_with_found(struct exchange *x, session_work_do *conclude, http_handler *next)
+/* Have the pool do something with the session, and go on with `next`; clears `info`. */
+static void run_with(struct exchange *x, struct session_info *info, session_work_do *conclude, http_handler *next,
+                     session_work_use *use)
 {
-    struct session_info info;
     struct error err;
-    if (!find(x, &info))
-        return;
-    struct session_work *k = session_work_create(x, 1);
+    struct session_work *k = session_work_create(x, 1, &err);
     if (k == NULL) {
-        session_info_clear(&info);
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+        session_info_clear(info);
         reply_send_error(x, &err);
         return;
     }
-    k->infos[0] = info;
+    k->infos[0] = *info;
+    k->use = use;
     session_work_run(x, k, conclude, next);
 }
 
 /* Use the session that the path names, with its state, which may have to be fetched; or answer why not. */
-static void with_state(struct exchange *x, session_use *use)
+static void with_state(struct exchange *x, session_work_use *use)
 {
     struct session_info info;
-    struct error err;
     if (!find(x, &info))
         return;
-    if (info.state != NULL) {
-        use(x, &info);
-        session_info_clear(&info);
+    if (info.state == NULL) {
+        run_with(x, &info, session_work_fetch, fetched, use);
         return;
     }
+    use(x, &info);
     session_info_clear(&info);
-    struct fetching *f = malloc(sizeof *f);
-    if (f == NULL) {
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-        reply_send_error(x, &err);
-        return;
-    }
-    f->use = use;
-    x->api->state = f;
-    x->api->state_free = free;
-    run_with_found(x, session_work_fetch, fetched);
 }
 
 /* ---- one session ------------------------------------------------------------------------------------------------ */
@@ -209,9 +188,10 @@ void api_session_delete(struct exchange *x)
 {
     const struct client_id who = request_client(x);
     const char *id = x->api->segments[0];
+    struct session_info info;
     struct error err;
-    if (sessions_are_shared(sessions_of(x)) && session_id_is_fine(id))
-        run_with_found(x, session_work_remove, removed);
+    if (sessions_are_shared(sessions_of(x)) && session_id_is_fine(id) && find(x, &info))
+        run_with(x, &info, session_work_remove, removed, NULL);
     else if (sessions_remove(sessions_of(x), &who, id, &err) == OK)
         http_reply(x, 204, NULL, NULL, 0);
     else
@@ -271,9 +251,9 @@ static void fork_session(struct exchange *x, const struct session_info *of)
     unsigned wait_s = 0;
     size_t n = 0;
     enum status st = read_fork(x, &n, &err);
-    struct session_work *k = st == OK ? session_work_create(x, n) : NULL;
+    struct session_work *k = st == OK ? session_work_create(x, n, &err) : NULL;
     if (st == OK && k == NULL)
-        st = error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+        st = ERR_NOMEM;
     if (st == OK)
         st = authorise_model(x, of->head.model, &err);
     if (st == OK)
@@ -358,12 +338,9 @@ static void put_fetched(struct exchange *x)
 void api_session_put(struct exchange *x)
 {
     const struct client_id who = request_client(x);
-    struct session_work *k = session_work_create(x, 1);
     struct error err;
-    if (k == NULL) {
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-        reply_send_error(x, &err);
-    } else if (sessions_begin(k->sessions, &who, x->api->segments[0], &k->infos[0], &err) != OK) {
+    struct session_work *k = session_work_create(x, 1, &err);
+    if (k == NULL || sessions_begin(k->sessions, &who, x->api->segments[0], &k->infos[0], &err) != OK) {
         session_work_free(k);
         reply_send_error(x, &err);
     } else if (sessions_are_shared(k->sessions)) { /* its model is not known yet */

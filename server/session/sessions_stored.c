@@ -106,15 +106,19 @@ void sessions_touch_locked(struct sessions *s, struct session *one)
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
-/* Of `one` at `snapshot`. */
-static enum status make_record(struct session_bytes *ret, const struct session_head *head,
-                               const struct stream_snapshot *snapshot, struct error *err)
+/* Have the store keep `one` as it is at `snapshot`. */
+static enum status put_record(const struct sessions *s, const struct session *one, const struct session_claim *claim,
+                              const struct session_head *head, const struct stream_snapshot *snapshot,
+                              struct error *err)
 {
-    const enum status st = session_record_make(ret, head, snapshot, err);
-    if (st == OK && ret->size > STATE_BYTES_MAX) {
-        free(ret->bytes);
-        return error_set(err, ERR_STORE, "the session has %zu bytes, expected at most %d", ret->size, STATE_BYTES_MAX);
-    }
+    struct session_bytes record;
+    enum status st = session_record_make(&record, head, snapshot, err);
+    if (st != OK)
+        return st;
+    st = record.size <= STATE_BYTES_MAX ? s->store->kind->put(s->store, &one->key, claim, &record, err)
+                                        : error_set(err, ERR_STORE, "the session has %zu bytes, expected at most %d",
+                                                    record.size, STATE_BYTES_MAX);
+    free(record.bytes);
     return st;
 }
 
@@ -299,17 +303,12 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
 {
     struct session *one = held->held;
     struct session_head head = head_of(s, one);
-    struct session_bytes record;
     assert(one->is_held);
     session_head_move(&head, snapshot);
     struct session_state *state = session_state_create(snapshot), *old = NULL;
     if (state == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
-    enum status st = s->store != NULL ? make_record(&record, &head, snapshot, err) : OK;
-    if (st == OK && s->store != NULL) {
-        st = s->store->kind->put(s->store, &one->key, &one->claim, &record, err);
-        free(record.bytes);
-    }
+    enum status st = s->store != NULL ? put_record(s, one, &one->claim, &head, snapshot, err) : OK;
     const bool is_gone = st == ERR_CONFLICT && was_removed(s, one);
     if (is_gone)
         st = OK; /* there is nothing left to move; whoever has that id by now has another session */
@@ -334,30 +333,18 @@ enum status sessions_rewrite(struct sessions *s, const struct session_info *held
 {
     const struct session *one = held->held;
     const struct session_head head = head_of(s, one);
-    struct session_bytes record;
-    enum status st = make_record(&record, &head, &held->snapshot, err);
-    if (st != OK)
-        return st;
-    st = s->store->kind->put(s->store, &one->key, &one->claim, &record, err);
-    free(record.bytes);
-    return st;
+    return put_record(s, one, &one->claim, &head, &held->snapshot, err);
 }
 
 static enum status write_first(struct sessions *s, const struct session_info *i, struct error *err)
 {
     struct session *one = i->held;
     const struct session_head head = head_of(s, one);
-    struct session_bytes record;
-    struct error why;
-    enum status st = make_record(&record, &head, &i->snapshot, err);
-    if (st != OK)
-        return st;
-    st = s->store->kind->put(s->store, &one->key, NULL, &record, &why);
-    free(record.bytes);
+    const enum status st = put_record(s, one, NULL, &head, &i->snapshot, err);
     if (st == ERR_CONFLICT)
         return error_set_param(err, st, "session", "there is a session \"%s\" already", json_quote(i->head.id).text);
     if (st != OK)
-        return error_set(err, st, "%s", why.message);
+        return st;
     struct session *gone = sessions_enter(s);
     one->is_stored = true;
     one->touched_ns = clock_now_ns();
