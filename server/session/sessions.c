@@ -244,23 +244,18 @@ static struct session *create_list(size_t count)
     return list;
 }
 
-/* Put a list of `count`, all of one size and with states. With a store they are held, and in memory. Errors: ERR_NOMEM,
- * ERR_SESSIONS: the list is still the caller's. */
-static enum status put_list(struct sessions *s, const struct client_id *who, struct session *list, size_t count,
-                            struct session_info ret[], struct error *err)
+enum status sessions_put_list_locked(struct sessions *s, const struct client_id *who, struct session *list,
+                                     size_t count, struct session_info ret[], struct error *err)
 {
     const bool is_held = s->store != NULL;
-    for (struct session *one = list; one != NULL && is_held; one = one->next)
-        if (!sessions_load_locked(s, one)) {
-            for (struct session *loaded = list; loaded != one; loaded = loaded->next)
-                sessions_unload_locked(s, loaded);
-            return error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
-        }
-    struct session_holder *holder = session_room_take(&s->room, who, count, list->head.memory_bytes);
+    enum status st = OK;
+    for (struct session *one = list; one != NULL && st == OK; one = one->next)
+        st = sessions_load_locked(s, one, err);
+    struct session_holder *holder = st == OK ? session_room_take(&s->room, who, count, list->head.memory_bytes) : NULL;
     if (holder == NULL) {
         for (struct session *one = list; one != NULL; one = one->next)
             sessions_unload_locked(s, one);
-        return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
+        return st != OK ? st : error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
     }
     for (size_t i = 0; list != NULL; i++) {
         struct session *one = list;
@@ -270,8 +265,6 @@ static enum status put_list(struct sessions *s, const struct client_id *who, str
         sessions_put_locked(s, one, holder, is_held);
         ret[i] = sessions_info_locked(s, one);
         ret[i].held = is_held ? one : NULL;
-        ret[i].is_busy = false; /* once it is written */
-        metrics_counter_add(METRIC_SESSIONS_CREATED, 0, 1);
     }
     return OK;
 }
@@ -306,8 +299,9 @@ enum status sessions_add(struct sessions *s, const struct client_id *who, const 
     if (st == OK)
         st = check(s, who, one->head.memory_bytes, 1, &gone, wait_s, err);
     if (st == OK)
-        st = put_list(s, who, one, 1, ret, err);
+        st = sessions_put_list_locked(s, who, one, 1, ret, err);
     sessions_leave(s, gone);
+    metrics_counter_add(METRIC_SESSIONS_CREATED, 0, st == OK ? 1 : 0);
     if (st != OK) {
         free(one);
         free(state);
@@ -376,10 +370,11 @@ enum status sessions_fork(struct sessions *s, const struct client_id *who, const
         one->state = session_state_reference(of->state);
     }
     if (st == OK)
-        st = put_list(s, who, list, count, ret, err);
+        st = sessions_put_list_locked(s, who, list, count, ret, err);
     if (st == OK && from != NULL && s->store != NULL && !from->is_removed && !from->is_held)
         hold_parent(s, from, of, parent);
     sessions_leave(s, gone);
+    metrics_counter_add(METRIC_SESSIONS_CREATED, 0, st == OK ? count : 0);
     if (st != OK)
         sessions_drop(s, list);
     return st;
@@ -465,10 +460,10 @@ enum status sessions_begin(struct sessions *s, const struct client_id *who, cons
     } else if (one != NULL) {
         sessions_unidle_locked(s, one);
         one->is_held = true;
-        if (!sessions_load_locked(s, one)) {
+        st = sessions_load_locked(s, one, err);
+        if (st != OK) {
             one->is_held = false;
             sessions_idle_locked(s, one);
-            st = error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
         } else {
             *ret = sessions_info_locked(s, one);
             ret->held = one;

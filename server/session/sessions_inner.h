@@ -90,18 +90,20 @@ struct session *sessions_by_key_locked(struct sessions *s, const struct session_
 
 /* Returns ERR_NOT_FOUND: a shared store has none of that id. */
 enum status sessions_none(const char *id, struct error *err);
+/* Put a list of `count` that have ids, all of one size, as those of `who`. With a store they are held, and in memory.
+ * Under the lock. Errors: ERR_NOMEM, ERR_SESSIONS: the list is still the caller's. */
+enum status sessions_put_list_locked(struct sessions *s, const struct client_id *who, struct session *list,
+                                     size_t count, struct session_info ret[], struct error *err);
 /* What it is now. Under the lock. */
 struct session_info sessions_info_locked(const struct sessions *s, const struct session *one);
 
 /* ---- sessions_stored.c, with a store ----------------------------------------------------------------------------- */
 
-/* Its state is about to be in memory: make room for it there, by dropping those that were not used for longest. False:
- * all others are in use. Under the lock. */
-bool sessions_load_locked(struct sessions *s, struct session *one);
+/* Its state is about to be in memory: make room for it there, by dropping those that were not used for longest. Under
+ * the lock. Errors: ERR_SESSIONS: all others are in use. */
+enum status sessions_load_locked(struct sessions *s, struct session *one, struct error *err);
 /* Its state is not, or no longer. */
 void sessions_unload_locked(struct sessions *s, struct session *one);
-/* Another size than was thought. False: there is no room, and it keeps the one before. */
-bool sessions_resize_locked(struct sessions *s, struct session *one, size_t bytes);
 /* Of a shared store: one of which only the id is known becomes held; or a look at one that is not here. */
 enum status sessions_begin_shared_locked(struct sessions *s, const struct client_id *who, const char *id,
                                          struct session_info *ret, struct error *err);

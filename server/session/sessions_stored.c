@@ -43,15 +43,15 @@ static void forget_state(struct sessions *s, struct session *one)
     sessions_unload_locked(s, one);
 }
 
-bool sessions_load_locked(struct sessions *s, struct session *one)
+enum status sessions_load_locked(struct sessions *s, struct session *one, struct error *err)
 {
     if (s->store == NULL || one->is_counted)
-        return true;
+        return OK;
     while (s->loaded.count + 1 > s->loaded_max.count ||
            s->loaded.bytes + one->head.memory_bytes > s->loaded_max.bytes) {
         struct session *cold = s->coldest;
         if (cold == NULL)
-            return false;
+            return error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
         sessions_unwarm_locked(s, cold);
         forget_state(s, cold);
     }
@@ -59,20 +59,7 @@ bool sessions_load_locked(struct sessions *s, struct session *one)
     s->loaded.count++;
     s->loaded.bytes += one->head.memory_bytes;
     show(s);
-    return true;
-}
-
-bool sessions_resize_locked(struct sessions *s, struct session *one, size_t bytes)
-{
-    struct session_holder *h = one->holder;
-    if (s->loaded.bytes - one->head.memory_bytes + bytes > s->loaded_max.bytes)
-        return false;
-    s->loaded.bytes += bytes - one->head.memory_bytes;
-    s->room.used.bytes += bytes - one->head.memory_bytes;
-    h->has.bytes += bytes - one->head.memory_bytes;
-    one->head.memory_bytes = bytes;
-    show(s);
-    return true;
+    return OK;
 }
 
 void sessions_warm_locked(struct sessions *s, struct session *one)
@@ -152,33 +139,27 @@ enum status sessions_begin_shared_locked(struct sessions *s, const struct client
     if (one == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
     one->head.memory_bytes = sizeof *one; /* until it was read */
-    if (!sessions_load_locked(s, one)) {
-        free(one);
-        return error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
-    }
-    struct session_holder *holder = session_room_take(&s->room, who, 1, one->head.memory_bytes);
-    if (holder == NULL) {
-        sessions_unload_locked(s, one);
-        free(one);
-        return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
-    }
     (void)snprintf(one->head.id, sizeof one->head.id, "%s", id);
-    one->head.owner = *who;
-    one->key = session_key_of(who, id);
-    sessions_put_locked(s, one, holder, true);
-    *ret = sessions_info_locked(s, one);
-    ret->held = one;
-    return OK;
+    const enum status st = sessions_put_list_locked(s, who, one, 1, ret, err);
+    if (st != OK)
+        free(one);
+    return st;
 }
 
 /* What its record says, of one that was begun by its id alone. */
 static enum status learn(struct sessions *s, struct session *one, const struct session_head *head, struct error *err)
 {
     struct session *gone = sessions_enter(s);
-    const bool is_there = !one->is_removed; /* then it has room, and a holder */
-    const bool fits = is_there && sessions_resize_locked(s, one, head->memory_bytes);
-    if (fits)
+    const bool is_there = !one->is_removed;                            /* then it has room, and a holder */
+    const uint64_t more = head->memory_bytes - one->head.memory_bytes; /* than was thought; it may wrap around */
+    const bool fits = is_there && s->loaded.bytes + more <= s->loaded_max.bytes;
+    if (fits) {
+        s->loaded.bytes += more;
+        s->room.used.bytes += more;
+        one->holder->has.bytes += more;
         one->head = *head;
+        show(s);
+    }
     sessions_leave(s, gone);
     if (!is_there)
         return sessions_none(one->head.id, err);
@@ -220,7 +201,7 @@ static void take_state(struct sessions *s, const struct session_key *key, struct
         unused = i->state;
         i->state = session_state_reference(one->state);
         i->snapshot = i->state->snapshot;
-    } else if (one != NULL && sessions_load_locked(s, one)) {
+    } else if (one != NULL && sessions_load_locked(s, one, NULL) == OK) {
         one->state = session_state_reference(i->state);
         if (!one->is_held)
             sessions_warm_locked(s, one);
@@ -358,8 +339,10 @@ static enum status write_first(struct sessions *s, const struct session_info *i,
 enum status sessions_write_new(struct sessions *s, struct session_info infos[], size_t count, struct error *err)
 {
     enum status st = OK;
-    for (size_t i = 0; i < count && st == OK; i++)
+    for (size_t i = 0; i < count && st == OK; i++) {
         st = write_first(s, &infos[i], err);
+        infos[i].is_busy = false;
+    }
     for (size_t i = 0; i < count && st != OK; i++) {
         if (infos[i].held->is_stored && sessions_are_shared(s)) /* all or none */
             sessions_take_back(s, &infos[i].held->key);

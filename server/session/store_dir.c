@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,7 +114,6 @@ static enum status put(struct session_store *s, const struct session_key *key, c
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* At most `most` bytes of an open file that has `size`. */
 static enum status read_all(const struct store_dir *d, int fd, const char *name, size_t size, struct session_bytes *ret,
                             struct error *err)
 {
@@ -147,25 +147,31 @@ static int open_record(struct store_dir *d, const char *name)
     return fd;
 }
 
-static enum status get(struct session_store *s, const struct session_key *key, struct session_claim *claim,
-                       struct session_bytes *ret, struct error *err)
+/* At most `most` bytes of a file. */
+static enum status read_file(struct store_dir *d, const char *name, size_t most, struct stat *about,
+                             struct session_bytes *ret, struct error *err)
 {
-    struct store_dir *d = dir_of(s);
-    char name[NAME_BYTES];
-    struct stat about;
-    (void)claim;
-    name_of(name, key, RECORD_END);
     const int fd = open_record(d, name);
     if (fd < 0)
         return errno == ENOENT ? error_set(err, ERR_NOT_FOUND, "%s/%s is not there", d->path, name)
                                : fail(d, "open", name, err);
-    enum status st = fstat(fd, &about) == 0 ? OK : fail(d, "read", name, err);
-    if (st == OK && (!S_ISREG(about.st_mode) || about.st_size > HTTP_BODY_MAX))
-        st = error_set(err, ERR_STORE, "%s/%s is no file of at most %d bytes", d->path, name, HTTP_BODY_MAX);
+    enum status st = fstat(fd, about) == 0 ? OK : fail(d, "read", name, err);
+    if (st == OK && !S_ISREG(about->st_mode))
+        st = error_set(err, ERR_FORMAT, "it is no file");
     if (st == OK)
-        st = read_all(d, fd, name, (size_t)about.st_size, ret, err);
+        st = read_all(d, fd, name, (size_t)about->st_size < most ? (size_t)about->st_size : most, ret, err);
     (void)close(fd);
     return st;
+}
+
+static enum status get(struct session_store *s, const struct session_key *key, struct session_claim *claim,
+                       struct session_bytes *ret, struct error *err)
+{
+    char name[NAME_BYTES];
+    struct stat about;
+    (void)claim;
+    name_of(name, key, RECORD_END);
+    return read_file(dir_of(s), name, HTTP_BODY_MAX, &about, ret, err);
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */
@@ -188,12 +194,6 @@ static bool touch(struct session_store *s, const struct session_key *key, const 
     name_of(name, key, RECORD_END);
     (void)utimensat(dir_of(s)->fd, name, NULL, AT_SYMLINK_NOFOLLOW);
     return true;
-}
-
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t length = strlen(name), tail = strlen(end);
-    return length > tail && strcmp(name + length - tail, end) == 0;
 }
 
 /* The files of the folder, from the first; NULL: it cannot be read. */
@@ -248,13 +248,9 @@ static enum status check_parent(const char *path, struct error *err)
 {
     char parent[SETTING_TEXT_MAX + 1];
     struct stat about;
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        length--;
-    while (length > 0 && path[length - 1] != '/')
-        length--;
-    (void)snprintf(parent, sizeof parent, "%.*s", length > 0 ? (int)length : 1, length > 0 ? path : ".");
-    if (stat(parent, &about) != 0 || faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) != 0)
+    (void)snprintf(parent, sizeof parent, "%s", path);
+    const char *folder = dirname(parent);
+    if (stat(folder, &about) != 0 || faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) != 0)
         return refuse_path(path, why_not_made(errno), err);
     return S_ISDIR(about.st_mode) ? OK : refuse_path(path, strerror(ENOTDIR), err);
 }
@@ -323,25 +319,15 @@ static bool read_name(struct session_key *ret, const char *name, const char *end
 }
 
 /* Only the head is read; the state is when it is asked for. */
-static enum status look_at(const struct store_dir *d, struct store_dir_found *ret, const char *name, struct error *err)
+static enum status look_at(struct store_dir *d, struct store_dir_found *ret, const char *name, struct error *err)
 {
     struct session_bytes beginning = {.bytes = NULL};
-    struct stat about;
+    struct stat about = {.st_mtime = 0};
     size_t blob_at;
-    const int fd = openat(d->fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
-        return fail(d, "open", name, err);
-    enum status st = fstat(fd, &about) == 0 ? OK : fail(d, "read", name, err);
+    enum status st = read_file(d, name, SESSION_RECORD_HEAD_MAX, &about, &beginning, err);
+    ret->used_s = about.st_mtime;
     if (st == OK)
-        ret->used_s = about.st_mtime;
-    if (st == OK && !S_ISREG(about.st_mode))
-        st = error_set(err, ERR_FORMAT, "it is no file");
-    if (st == OK)
-        st = read_all(d, fd, name, SESSION_RECORD_HEAD_MAX, &beginning, err);
-    (void)close(fd);
-    if (st != OK)
-        return st;
-    st = session_record_head(&ret->head, &blob_at, beginning.bytes, beginning.size, &ret->key, err);
+        st = session_record_head(&ret->head, &blob_at, beginning.bytes, beginning.size, &ret->key, err);
     free(beginning.bytes);
     if (st == OK)
         ret->head.blob_bytes = (uint64_t)about.st_size - blob_at;
@@ -381,14 +367,13 @@ static void settle_all(const struct store_dir *d)
 {
     DIR *files = list(d);
     for (const struct dirent *f; files != NULL && (f = readdir(files)) != NULL;)
-        if (ends_with(f->d_name, WRITTEN_END))
-            settle(d, f->d_name);
+        settle(d, f->d_name);
     if (files != NULL)
         (void)closedir(files);
 }
 
 /* One file of the folder: a session, or none. */
-static enum status take_in(const struct store_dir *d, const char *name, struct store_dir_found **all, size_t *count,
+static enum status take_in(struct store_dir *d, const char *name, struct store_dir_found **all, size_t *count,
                            size_t *room, struct error *err)
 {
     struct store_dir_found one = {.used_s = 0};
@@ -405,7 +390,7 @@ static enum status take_in(const struct store_dir *d, const char *name, struct s
 
 enum status store_dir_list(struct session_store *s, struct store_dir_found **ret, size_t *count, struct error *err)
 {
-    const struct store_dir *d = dir_of(s);
+    struct store_dir *d = dir_of(s);
     struct store_dir_found *all = NULL;
     size_t found = 0, room = 0;
     enum status st = OK;

@@ -176,27 +176,29 @@ void redis_command_add_text(struct redis_command *c, const char *text)
     redis_command_add(c, text, strlen(text));
 }
 
-static bool begins_with_any(const char *text, const char *const words[], size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strncmp(text, words[i], strlen(words[i])) == 0)
-            return true;
-    return false;
-}
-
 /* An error of the server's, which begins with a word in capitals. */
 static enum status judge(const char *said, struct error *err)
 {
-    static const char *const away[] = {"LOADING ", "READONLY ",   "MASTERDOWN ",  "MISCONF ",
-                                       "BUSY ",    "NOREPLICAS ", "CLUSTERDOWN ", "ERR max number of clients"};
-    static const char *const locked_out[] = {"NOAUTH ", "NOPERM ", "DENIED "}, *const full[] = {"OOM "};
-    if (begins_with_any(said, full, 1))
+    static const struct {
+        const char *word;
+        enum status status;
+    } words[] = {{"LOADING ", ERR_UNAVAILABLE},
+                 {"READONLY ", ERR_UNAVAILABLE},
+                 {"MASTERDOWN ", ERR_UNAVAILABLE},
+                 {"MISCONF ", ERR_UNAVAILABLE},
+                 {"BUSY ", ERR_UNAVAILABLE},
+                 {"NOREPLICAS ", ERR_UNAVAILABLE},
+                 {"CLUSTERDOWN ", ERR_UNAVAILABLE},
+                 {"ERR max number of clients", ERR_UNAVAILABLE},
+                 {"NOAUTH ", ERR_CONFIG},
+                 {"NOPERM ", ERR_CONFIG},
+                 {"DENIED ", ERR_CONFIG}};
+    if (strncmp(said, "OOM ", 4) == 0)
         return error_set(err, ERR_STORE, "is full: %.200s", said);
-    return error_set(err,
-                     begins_with_any(said, away, sizeof away / sizeof away[0])                     ? ERR_UNAVAILABLE
-                     : begins_with_any(said, locked_out, sizeof locked_out / sizeof locked_out[0]) ? ERR_CONFIG
-                                                                                                   : ERR_STORE,
-                     "says: %.200s", said);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strncmp(said, words[i].word, strlen(words[i].word)) == 0)
+            return error_set(err, words[i].status, "says: %.200s", said);
+    return error_set(err, ERR_STORE, "says: %.200s", said);
 }
 
 /* NULL: out of memory. */
