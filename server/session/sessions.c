@@ -118,16 +118,11 @@ size_t sessions_bytes_of(const struct hosted_model *e)
 /* NULL: there is no such session, and *err is ERR_NOT_FOUND. */
 static struct session *find(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
 {
-    struct session *one = sessions_look_up_locked(s, who, id);
-    if (one == NULL) {
-        (void)error_set_param(
-            err, ERR_NOT_FOUND, "session",
-            "there is no session \"%s\": a session belongs to its key alone, and expires %u s after its "
-            "last use",
-            json_quote(id).text, s->settings->session_ttl_s);
-        return NULL;
-    }
-    if (!one->is_held) {
+    const struct session_key key = session_key_of(who, id);
+    struct session *one = sessions_look_up_locked(s, &key, id);
+    if (one == NULL)
+        (void)sessions_none(s, id, err);
+    if (one != NULL && !one->is_held) {
         sessions_unidle_locked(s, one);
         sessions_idle_locked(s, one);
         sessions_touch_locked(s, one);
@@ -271,8 +266,9 @@ enum status sessions_put_list_locked(struct sessions *s, const struct client_id 
 
 static enum status check_id(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
 {
-    return sessions_look_up_locked(s, who, id) == NULL
-               ? sessions_check_leaving_locked(s, who, id, err)
+    const struct session_key key = session_key_of(who, id);
+    return sessions_look_up_locked(s, &key, id) == NULL
+               ? sessions_check_leaving_locked(s, &key, id, err)
                : error_set_param(err, ERR_CONFLICT, "session", "there is a session \"%s\" already", id);
 }
 
@@ -380,18 +376,22 @@ enum status sessions_fork(struct sessions *s, const struct client_id *who, const
     return st;
 }
 
-enum status sessions_none(const char *id, struct error *err)
+enum status sessions_none(const struct sessions *s, const char *id, struct error *err)
 {
-    return error_set_param(err, ERR_NOT_FOUND, "session", "there is no session \"%s\"", json_quote(id).text);
+    return error_set_param(err, ERR_NOT_FOUND, "session",
+                           "there is no session \"%s\": a session belongs to its key alone, and expires %u s after its "
+                           "last use",
+                           json_quote(id).text, s->settings->session_ttl_s);
 }
 
 enum status sessions_remove(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
 {
     const bool is_shared = sessions_are_shared(s);
+    const struct session_key key = session_key_of(who, id);
     if (is_shared && !session_id_is_fine(id))
-        return sessions_none(id, err);
+        return sessions_none(s, id, err);
     struct session *gone = sessions_enter(s);
-    struct session *one = is_shared ? sessions_look_up_locked(s, who, id) : find(s, who, id, err);
+    struct session *one = is_shared ? sessions_look_up_locked(s, &key, id) : find(s, who, id, err);
     const bool is_held = one != NULL && one->is_held; /* its request may go on to its end, but it must not be found */
     const bool is_left = is_shared || (is_held && one->is_stored);
     if (one == NULL && !is_shared) {
@@ -401,11 +401,10 @@ enum status sessions_remove(struct sessions *s, const struct client_id *who, con
     if (one != NULL)
         gone = sessions_take_out_locked(s, one, gone);
     sessions_leave(s, gone);
-    const struct session_key key = session_key_of(who, id);
     struct error why;
     const enum status st = is_left ? s->store->kind->remove(s->store, &key, &why) : OK;
     if (st == ERR_NOT_FOUND && is_shared)
-        return sessions_none(id, err);
+        return sessions_none(s, id, err);
     return st == OK || st == ERR_NOT_FOUND ? OK : error_set(err, st, "%s", why.message);
 }
 
@@ -447,8 +446,9 @@ enum status sessions_begin(struct sessions *s, const struct client_id *who, cons
                            struct error *err)
 {
     const bool is_shared = sessions_are_shared(s);
+    const struct session_key key = session_key_of(who, id);
     struct session *gone = sessions_enter(s);
-    struct session *one = is_shared ? sessions_look_up_locked(s, who, id) : find(s, who, id, err);
+    struct session *one = is_shared ? sessions_look_up_locked(s, &key, id) : find(s, who, id, err);
     enum status st = one != NULL || is_shared ? OK : ERR_NOT_FOUND;
     if (one == NULL && is_shared) {
         st = sessions_begin_shared_locked(s, who, id, ret, err);

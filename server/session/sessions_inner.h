@@ -77,19 +77,16 @@ void sessions_unidle_locked(struct sessions *s, struct session *one);
 /* When an idle one expires. */
 uint64_t sessions_end_of(const struct sessions *s, const struct session *one);
 
-/* Is that one's session there for `who`? */
-bool sessions_is_for(const struct client_id *one, const struct client_id *who);
-/* Was one of that id removed that a request still has? Errors: ERR_CONFLICT. */
-enum status sessions_check_leaving_locked(const struct sessions *s, const struct client_id *who, const char *id,
+/* Was one of that key removed that a request still has? Errors: ERR_CONFLICT. */
+enum status sessions_check_leaving_locked(const struct sessions *s, const struct session_key *key, const char *id,
                                           struct error *err);
-/* Each key has ids of its own. NULL: there is none. */
-struct session *sessions_look_up_locked(struct sessions *s, const struct client_id *who, const char *id);
-struct session *sessions_by_key_locked(struct sessions *s, const struct session_key *key, const char *id);
+/* NULL: there is none. */
+struct session *sessions_look_up_locked(struct sessions *s, const struct session_key *key, const char *id);
 
 /* ---- sessions.c -------------------------------------------------------------------------------------------------- */
 
-/* Returns ERR_NOT_FOUND: a shared store has none of that id. */
-enum status sessions_none(const char *id, struct error *err);
+/* Returns ERR_NOT_FOUND: there is none of that id. */
+enum status sessions_none(const struct sessions *s, const char *id, struct error *err);
 /* Put a list of `count` that have ids, all of one size, as those of `who`. With a store they are held, and in memory.
  * Under the lock. Errors: ERR_NOMEM, ERR_SESSIONS: the list is still the caller's. */
 enum status sessions_put_list_locked(struct sessions *s, const struct client_id *who, struct session *list,

@@ -132,8 +132,9 @@ enum status sessions_begin_shared_locked(struct sessions *s, const struct client
                                          struct session_info *ret, struct error *err)
 {
     if (!session_id_is_fine(id))
-        return sessions_none(id, err);
-    if (sessions_check_leaving_locked(s, who, id, err) != OK)
+        return sessions_none(s, id, err);
+    const struct session_key key = session_key_of(who, id);
+    if (sessions_check_leaving_locked(s, &key, id, err) != OK)
         return ERR_CONFLICT;
     struct session *one = calloc(1, sizeof *one);
     if (one == NULL)
@@ -162,7 +163,7 @@ static enum status learn(struct sessions *s, struct session *one, const struct s
     }
     sessions_leave(s, gone);
     if (!is_there)
-        return sessions_none(one->head.id, err);
+        return sessions_none(s, one->head.id, err);
     return fits ? OK
                 : error_set(err, ERR_SESSIONS, "sessions in use take all of sessions_memory_max_mb; try again soon");
 }
@@ -175,7 +176,7 @@ static enum status learn(struct sessions *s, struct session *one, const struct s
 static enum status give_up(struct sessions *s, const struct session_info *i, const struct error *why, struct error *err)
 {
     char text[SESSION_KEY_TEXT];
-    struct session *gone = sessions_enter(s), *one = sessions_by_key_locked(s, &i->key, i->head.id);
+    struct session *gone = sessions_enter(s), *one = sessions_look_up_locked(s, &i->key, i->head.id);
     if (!sessions_are_shared(s) && one != NULL &&
         (one == i->held || (!one->is_held && one->head.turn == i->head.turn))) {
         one->is_stored = false;
@@ -192,7 +193,7 @@ static enum status give_up(struct sessions *s, const struct session_info *i, con
 static void take_state(struct sessions *s, const struct session_key *key, struct session_info *i, uint32_t next_sample)
 {
     struct session *gone = sessions_enter(s);
-    struct session *one = sessions_by_key_locked(s, key, i->head.id);
+    struct session *one = sessions_look_up_locked(s, key, i->head.id);
     struct session_state *unused = NULL;
     if (one != NULL && one->head.turn != i->head.turn)
         one = NULL;
@@ -234,11 +235,9 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
     if (st == ERR_FORMAT)
         return give_up(s, i, &why, err);
     if (st == ERR_NOT_FOUND)
-        return sessions_none(i->head.id, err);
-    if (st == ERR_CONFLICT)
-        return error_set_param(err, st, "session", "%s", why.message);
+        return sessions_none(s, i->head.id, err);
     if (st != OK)
-        return error_set(err, st, "%s", why.message);
+        return error_set_param(err, st, st == ERR_CONFLICT ? "session" : "", "%s", why.message);
     if (i->held != NULL && s->store->kind->is_shared)
         st = learn(s, i->held, &head, err);
     struct session_state *state = st == OK ? session_state_create(&snapshot) : NULL;
@@ -253,7 +252,7 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
     i->snapshot.sampler.options.sample = head.sample;
     if (i->held == NULL && sessions_are_shared(s)) {
         struct session *gone = sessions_enter(s);
-        i->is_busy = sessions_by_key_locked(s, &key, i->head.id) != NULL;
+        i->is_busy = sessions_look_up_locked(s, &key, i->head.id) != NULL;
         sessions_leave(s, gone);
     }
     return OK;

@@ -62,20 +62,7 @@ void sessions_take_locked(struct sessions *s, struct session *one)
     show(s);
 }
 
-bool sessions_is_for(const struct client_id *one, const struct client_id *who)
-{
-    return one->kind == CLIENT_KEY ? client_id_is_same(one, who) : who->kind != CLIENT_KEY;
-}
-
-struct session *sessions_look_up_locked(struct sessions *s, const struct client_id *who, const char *id)
-{
-    struct session *one = *chain_of(s, id);
-    while (one != NULL && (strcmp(one->head.id, id) != 0 || !sessions_is_for(&one->head.owner, who)))
-        one = one->next;
-    return one;
-}
-
-struct session *sessions_by_key_locked(struct sessions *s, const struct session_key *key, const char *id)
+struct session *sessions_look_up_locked(struct sessions *s, const struct session_key *key, const char *id)
 {
     struct session *one = *chain_of(s, id);
     while (one != NULL && memcmp(one->key.bytes, key->bytes, sizeof key->bytes) != 0)
@@ -133,11 +120,11 @@ struct session *sessions_let_go_locked(struct sessions *s, struct session *one, 
     return one;
 }
 
-enum status sessions_check_leaving_locked(const struct sessions *s, const struct client_id *who, const char *id,
+enum status sessions_check_leaving_locked(const struct sessions *s, const struct session_key *key, const char *id,
                                           struct error *err)
 {
     for (const struct session *one = s->leaving; one != NULL; one = one->next_leaving)
-        if (strcmp(one->head.id, id) == 0 && sessions_is_for(&one->head.owner, who))
+        if (memcmp(one->key.bytes, key->bytes, sizeof key->bytes) == 0)
             return error_set_param(err, ERR_CONFLICT, "session",
                                    "the session \"%s\" was removed, and a request that uses it is not yet over", id);
     return OK;

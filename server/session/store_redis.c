@@ -447,10 +447,9 @@ static bool is_plain(const char *text, size_t most)
     return size <= most;
 }
 
-enum status store_redis_check(const struct store_redis_options *o, struct error *err)
+static enum status read_options(const struct store_redis_options *o, struct redis_address *address,
+                                struct redis_password *password, struct error *err)
 {
-    struct redis_address address;
-    struct redis_password password;
     if (strlen(o->url) > SETTING_TEXT_MAX)
         return error_set(err, ERR_CONFIG, "the URL of the session store is longer than %d bytes", SETTING_TEXT_MAX);
     if (!is_plain(o->prefix, STORE_PREFIX_MAX))
@@ -463,9 +462,15 @@ enum status store_redis_check(const struct store_redis_options *o, struct error 
                          "the daemon's name in the session store is \"%.200s\", expected 1 to %d "
                          "characters of ASCII without spaces",
                          o->name, STORE_NAME_MAX);
-    enum status st = redis_address_read(&address, o->url, err);
-    if (st == OK)
-        st = redis_password_read(&password, o->password_file, err);
+    const enum status st = redis_address_read(address, o->url, err);
+    return st == OK ? redis_password_read(password, o->password_file, err) : st;
+}
+
+enum status store_redis_check(const struct store_redis_options *o, struct error *err)
+{
+    struct redis_address address;
+    struct redis_password password;
+    const enum status st = read_options(o, &address, &password, err);
     explicit_bzero(&password, sizeof password);
     return st;
 }
@@ -508,9 +513,6 @@ static enum status probe(struct store_redis *s, struct error *err)
 
 enum status store_redis_open(struct session_store **ret, const struct store_redis_options *o, struct error *err)
 {
-    enum status st = store_redis_check(o, err);
-    if (st != OK)
-        return st;
     struct store_redis *s = calloc(1, sizeof *s);
     if (s == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the session store");
@@ -525,12 +527,9 @@ enum status store_redis_open(struct session_store **ret, const struct store_redi
     /* what is leased stays */
     (void)snprintf(s->ttl_ms, sizeof s->ttl_ms, "%" PRIu64, ttl_ms > o->lease_ms ? ttl_ms : o->lease_ms);
     (void)snprintf(s->lease_ms, sizeof s->lease_ms, "%u", (unsigned)o->lease_ms);
-    if (!draw_daemon(s->daemon))
+    enum status st = read_options(o, &s->address, &s->password, err);
+    if (st == OK && !draw_daemon(s->daemon))
         st = error_set(err, ERR_IO, "the system has no random numbers for the session store");
-    if (st == OK)
-        st = redis_address_read(&s->address, o->url, err);
-    if (st == OK)
-        st = redis_password_read(&s->password, o->password_file, err);
     if (st == OK)
         st = probe(s, err);
     if (st != OK) {
