@@ -349,21 +349,35 @@ static enum status append(struct store_dir_found **all, size_t *count, size_t *r
     return OK;
 }
 
-/* What was being written when a daemon ended: it takes its place if nothing else has it; whether it is whole shows when
- * it is read. */
-static void settle(const struct store_dir *d, const char *aside)
+/* What was being written when a daemon ended: it takes its place if nothing else has it, and it is whole. */
+static void settle(struct store_dir *d, const char *aside)
 {
     struct session_key key;
+    struct session_head head;
+    struct session_bytes record = {.bytes = NULL};
+    struct stream_snapshot snapshot = {.memory = NULL};
+    struct stat about;
     char name[NAME_BYTES];
     if (!read_name(&key, aside, WRITTEN_END))
         return;
     name_of(name, &key, RECORD_END);
-    if (faccessat(d->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || renameat(d->fd, aside, d->fd, name) != 0)
+    enum status st = faccessat(d->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? ERR_CONFLICT : OK;
+    if (st == OK)
+        st = read_file(d, aside, HTTP_BODY_MAX, &about, &record, NULL);
+    if (st == OK)
+        st = session_record_read(&head, &snapshot, &record, &key, NULL);
+    stream_snapshot_clear(&snapshot);
+    free(record.bytes);
+    if (st == OK)
+        (void)renameat(d->fd, aside, d->fd, name);
+    if (st == ERR_FORMAT)
+        log_info("sessions: %s/%s was not written to its end, and is removed", d->path, aside);
+    if (st == ERR_CONFLICT || st == ERR_FORMAT)
         (void)unlinkat(d->fd, aside, 0);
 }
 
 /* Before anything is listed, so that each file is met once. */
-static void settle_all(const struct store_dir *d)
+static void settle_all(struct store_dir *d)
 {
     DIR *files = list(d);
     for (const struct dirent *f; files != NULL && (f = readdir(files)) != NULL;)

@@ -523,6 +523,7 @@ static void what_was_being_written_is_settled(void **state)
     assert_int_equal(sessions_remove(sessions, &alice, "a", NULL), OK);
     temp_write(aside, new, new_size / 2); /* the first of a session, not whole */
     begin_again();
+    assert_int_equal(count_files(".new") + count_files(".session"), 0);
     assert_gone(&alice, "a");
     add(&alice, "a", 3, id);
     free(new);
