@@ -210,9 +210,9 @@ enum status state_blob_peek(struct state_blob_head *ret, const uint8_t *blob, si
     if (st != OK)
         return st;
     head.pending_count = (uint32_t)le_take(&at, 4);
-    at += 4;
+    head.fed_count = (uint32_t)le_take(&at, 4);
     head.position = (uint32_t)le_take(&at, 4);
-    at += 8;
+    head.state_bytes = le_take(&at, 8);
     st = take_identity(&at, &head.identity, err);
     head.seed = le_take(&at, 8);
     if (st == OK)
@@ -220,29 +220,24 @@ enum status state_blob_peek(struct state_blob_head *ret, const uint8_t *blob, si
     return st;
 }
 
-/* Check the lengths, on which all other offsets depend, and the checksum. *s gets the lengths. */
-static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, size_t size, struct error *err)
+/* Check the lengths, on which all other offsets depend, and the checksum. */
+static enum status check_frame(const struct state_blob_head *h, const uint8_t *blob, size_t size, struct error *err)
 {
-    const uint8_t *at = blob + sizeof magic + 4;
-    const size_t least = STATE_BLOB_HEADER_BYTES + STATE_BLOB_CHECKSUM_BYTES;
-    s->pending_count = (uint32_t)le_take(&at, 4);
-    s->fed_count = (uint32_t)le_take(&at, 4);
-    s->position = (uint32_t)le_take(&at, 4);
-    const uint64_t state_bytes = le_take(&at, 8);
-    const uint32_t least_pending = s->position > 0 ? 1 : 0;
-    if (s->pending_count < least_pending || s->pending_count > STATE_PENDING_MAX)
-        return refuse(err, "number of pending bytes", s->pending_count, least_pending, STATE_PENDING_MAX);
-    if (s->fed_count > MODEL_CONTEXT_MAX)
-        return refuse(err, "number of bytes of text", s->fed_count, 0, MODEL_CONTEXT_MAX);
-    if (s->position > ENGINE_POSITION_MAX)
-        return refuse(err, "position", s->position, 0, ENGINE_POSITION_MAX);
-    if (state_bytes > (s->position > 0 ? STATE_BYTES_MAX : 0))
-        return refuse(err, "number of bytes of the engine", state_bytes, 0, s->position > 0 ? STATE_BYTES_MAX : 0);
-    s->state_bytes = (size_t)state_bytes;
-    if (size != least + stream_snapshot_bytes(s))
+    const uint32_t least_pending = h->position > 0 ? 1 : 0;
+    const uint64_t most_state = h->position > 0 ? STATE_BYTES_MAX : 0;
+    if (h->pending_count < least_pending || h->pending_count > STATE_PENDING_MAX)
+        return refuse(err, "number of pending bytes", h->pending_count, least_pending, STATE_PENDING_MAX);
+    if (h->fed_count > MODEL_CONTEXT_MAX)
+        return refuse(err, "number of bytes of text", h->fed_count, 0, MODEL_CONTEXT_MAX);
+    if (h->position > ENGINE_POSITION_MAX)
+        return refuse(err, "position", h->position, 0, ENGINE_POSITION_MAX);
+    if (h->state_bytes > most_state)
+        return refuse(err, "number of bytes of the engine", h->state_bytes, 0, most_state);
+    const size_t expected = STATE_BLOB_HEADER_BYTES + STATE_BLOB_CHECKSUM_BYTES + (size_t)h->fed_count +
+                            h->pending_count + (size_t)h->state_bytes;
+    if (size != expected)
         return error_set_param(err, ERR_ARGUMENT, "state",
-                               "the state has %zu bytes, expected %zu according to its header", size,
-                               least + stream_snapshot_bytes(s));
+                               "the state has %zu bytes, expected %zu according to its header", size, expected);
     const XXH128_canonical_t sum = checksum_of(blob, size - STATE_BLOB_CHECKSUM_BYTES);
     if (memcmp(sum.digest, blob + size - sizeof sum.digest, sizeof sum.digest) != 0)
         return error_set_param(err, ERR_ARGUMENT, "state",
@@ -253,29 +248,26 @@ static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, s
 enum status state_blob_read(struct stream_snapshot *ret, const uint8_t *blob, size_t size,
                             const struct model_identity *id, struct error *err)
 {
-    struct stream_snapshot sizes = {.memory = NULL}, made = {.memory = NULL};
-    struct model_identity theirs;
+    struct stream_snapshot made = {.memory = NULL};
+    struct state_blob_head head;
     struct sampler sampler;
-    const uint8_t *at = blob + 32;
+    const uint8_t *at = blob + STATE_BLOB_HEAD_BYTES - 8; /* from the seed */
     enum status st = check_size(size, STATE_BLOB_HEADER_BYTES + STATE_BLOB_CHECKSUM_BYTES, err);
     if (st == OK)
-        st = check_version(blob, err);
+        st = state_blob_peek(&head, blob, size, err);
     if (st == OK)
-        st = check_frame(&sizes, blob, size, err);
-    if (st != OK)
-        return st;
-    st = take_identity(&at, &theirs, err);
+        st = check_frame(&head, blob, size, err);
     if (st == OK)
         st = take_sampler(&at, &sampler, err);
     if (st == OK)
-        st = model_identity_check(id, &theirs, "the state", "state", err);
+        st = model_identity_check(id, &head.identity, "the state", "state", err);
     if (st == OK)
         st = check_sampler(&sampler, err);
     if (st == OK)
-        st = stream_snapshot_create(&made, sizes.fed_count, sizes.pending_count, sizes.state_bytes, err);
+        st = stream_snapshot_create(&made, head.fed_count, head.pending_count, (size_t)head.state_bytes, err);
     if (st != OK)
         return st;
-    made.position = sizes.position;
+    made.position = head.position;
     made.sampler = sampler;
     memcpy(made.memory, at, stream_snapshot_bytes(&made));
     *ret = made;

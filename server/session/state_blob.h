@@ -42,8 +42,8 @@ enum {
 
 /* What a blob says of itself, unchecked but for its beginning and its version. */
 struct state_blob_head {
-    uint32_t position, pending_count;
-    uint64_t seed;
+    uint32_t position, pending_count, fed_count;
+    uint64_t state_bytes, seed;
     struct model_identity identity; /* which ends with a NUL */
 };
 /* `blob` may be the beginning of one, STATE_BLOB_HEAD_BYTES at least. Errors: ERR_ARGUMENT (param "state"). */
