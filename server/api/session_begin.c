@@ -17,7 +17,6 @@
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
 #include "server/api/service.h"
-#include "server/api/session_answer.h"
 #include "server/api/session_work.h"
 #include "server/models/registry.h"
 #include "server/request/generate_request.h"

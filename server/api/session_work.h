@@ -5,6 +5,7 @@
 #ifndef SERVER_API_SESSION_WORK_H
 #define SERVER_API_SESSION_WORK_H
 
+#include <jansson.h>
 #include <stddef.h>
 
 #include "config/status.h"
@@ -56,5 +57,13 @@ struct session_work *session_work_take(struct exchange *x, struct session_work *
 /* The job generates a text of the first one, which is held; with a store that has the text before the job is done. The
  * work is the job's from now on. */
 void session_work_follow(struct session_work *k, struct job *j);
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+/* NULL for want of memory. */
+json_t *session_describe(const struct session_info *i);
+
+/* Refuse a new one: wait_s is when there may be room for it; 0: that is not what is wrong. */
+void session_refuse(struct exchange *x, const struct error *err, unsigned wait_s);
 
 #endif

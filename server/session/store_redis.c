@@ -450,8 +450,6 @@ static bool is_plain(const char *text, size_t most)
 static enum status read_options(const struct store_redis_options *o, struct redis_address *address,
                                 struct redis_password *password, struct error *err)
 {
-    if (strlen(o->url) > SETTING_TEXT_MAX)
-        return error_set(err, ERR_CONFIG, "the URL of the session store is longer than %d bytes", SETTING_TEXT_MAX);
     if (!is_plain(o->prefix, STORE_PREFIX_MAX))
         return error_set(err, ERR_CONFIG,
                          "the prefix of the session store's keys is \"%.200s\", expected at most %d "
