@@ -143,6 +143,8 @@ struct session_work *session_work_done(struct exchange *x)
     struct session_work *k = work_of(x->job);
     if (job_result(x->job)->status == OK)
         return k;
+    if (job_result(x->job)->status == ERR_CONFLICT && k->infos[0].is_busy)
+        http_add_header(x, "Retry-After", "1");
     session_work_let_go(k);
     reply_send_job_error(x, x->job);
     return NULL;

@@ -63,7 +63,7 @@ void session_work_follow(struct session_work *k, struct job *j);
 /* NULL for want of memory. */
 json_t *session_describe(const struct session_info *i);
 
-/* Refuse a new one: wait_s is when there may be room for it; 0: that is not what is wrong. */
+/* Refuse one: wait_s is when there may be room for it, or others have done with it; 0: that is not what is wrong. */
 void session_refuse(struct exchange *x, const struct error *err, unsigned wait_s);
 
 #endif

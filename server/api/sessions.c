@@ -339,10 +339,12 @@ void api_session_put(struct exchange *x)
     const struct client_id who = request_client(x);
     struct error err;
     struct session_work *k = session_work_create(x, 1, &err);
-    if (k == NULL || sessions_begin(k->sessions, &who, x->api->segments[0], &k->infos[0], &err) != OK) {
+    const enum status st =
+        k != NULL ? sessions_begin(k->sessions, &who, x->api->segments[0], &k->infos[0], &err) : ERR_NOMEM;
+    if (st != OK) {
         session_work_free(k);
-        reply_send_error(x, &err);
-    } else if (sessions_are_shared(k->sessions)) { /* its model is not known yet */
+        session_refuse(x, &err, st == ERR_CONFLICT ? 1 : 0); /* it may be free soon */
+    } else if (sessions_are_shared(k->sessions)) {           /* its model is not known yet */
         session_work_run(x, k, session_work_fetch, put_fetched);
     } else {
         put_state(x, k);

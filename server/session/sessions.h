@@ -129,9 +129,9 @@ void sessions_end(struct sessions *s, struct session_info *i);
 /* ---- with a store: these may block ------------------------------------------------------------------------------- */
 
 /* Read the state of a session, held or not, that is not in memory: i->state, i->snapshot; and of a shared one all else.
- * Errors: ERR_NOT_FOUND: it has ended meanwhile, or its record is of no use, and so it ends; ERR_CONFLICT: another daemon
- * has it, or the record in a shared store is of no use here; ERR_SESSIONS: there is no room in memory; ERR_STORE,
- * ERR_NOMEM. */
+ * Errors: ERR_NOT_FOUND: it has ended meanwhile, or its record is of no use, and so it ends; ERR_CONFLICT: another
+ * daemon has it (i->is_busy), or the record in a shared store is of no use here (not so); ERR_SESSIONS: there is no
+ * room in memory; ERR_STORE, ERR_NOMEM. */
 enum status sessions_fetch(struct sessions *s, struct session_info *i, struct error *err);
 /* Write a session that is held again where it is: what it counts of its forks has changed. Errors: as above. */
 enum status sessions_rewrite(struct sessions *s, const struct session_info *held, struct error *err);

@@ -171,8 +171,8 @@ static enum status learn(struct sessions *s, struct session *one, const struct s
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* The record is of no use. Of a store that is shared it may be to others, as while daemons are upgraded one after the
- * other. Else nobody shall find the session any more, unless it has gone on meanwhile, or another request has it, and is
- * about to; the record stays until another takes its place, or its time is over. */
+ * other. Else nobody shall find the session any more, unless it has gone on meanwhile, or another request has it, and
+ * is about to; the record stays until another takes its place, or its time is over. */
 static enum status give_up(struct sessions *s, const struct session_info *i, const struct error *why, struct error *err)
 {
     char text[SESSION_KEY_TEXT];
@@ -227,6 +227,8 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
     struct session_head head;
     struct error why;
     enum status st = s->store->kind->get(s->store, &key, i->held != NULL ? &claim : NULL, &record, &why);
+    if (i->held != NULL)
+        i->is_busy = st == ERR_CONFLICT; /* with another daemon */
     if (st == OK && i->held != NULL)
         set_claim(s, i->held, &claim);
     if (st == OK)

@@ -460,6 +460,7 @@ static void one_request_at_a_time_has_a_session(void **state)
                                      .size = before.size};
     session_call(&here, &put, &r);
     reply_assert_error(&r, 409, "conflict", "session", "in use");
+    assert_true(reply_header(&r, "Retry-After", wait, sizeof wait));
     reply_clear(&r);
     assert_same_state(id, &before);
     session_fork(&here, id, 1, fork);

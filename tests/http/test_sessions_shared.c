@@ -71,6 +71,8 @@ static void refused(const struct daemon *d, const char *method, const char *id, 
     else
         session_call(d, &(struct session_call){.method = method, .id = id}, &r);
     reply_assert_error(&r, status, code, NULL, why);
+    char seconds[16];
+    assert_int_equal(reply_header(&r, "Retry-After", seconds, sizeof seconds), status == 409 || status == 503);
     reply_clear(&r);
 }
 
