@@ -187,7 +187,7 @@
 #define STREAM_PLACE_MAX 80                /* bytes of the id of a stream's event: a seed, digests and a number */
 
 /* ---- saved streams and compression ------------------------------------------------------------------------------ */
-#define MODEL_ARITHMETIC_BYTES 160 /* version, instruction set, precision and the BLAS's description of itself */
+#define MODEL_ARITHMETIC_BYTES 160 /* version, instruction set and precision */
 /* Bytes that a saved stream has yet to be fed: one, or half a context where the context is about to begin anew. */
 #define STATE_PENDING_MAX MODEL_CONTEXT_MAX
 #define COMPRESS_BYTES_MAX (1u << 20)      /* of one text: takes a small model two minutes */

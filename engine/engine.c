@@ -19,7 +19,6 @@ struct engine {
     struct engine_core core;
     struct engine_info info;
     struct workspace workspace;
-    float *gemm_scratch;
     struct encoder encoder; /* classifiers */
     struct decoder decoder; /* generators */
 };
@@ -134,20 +133,6 @@ bool engine_precision_pays(enum engine_precision precision, const char *isa)
     return kernels != NULL && kernels->pays[precisions[precision]];
 }
 
-/* All fp32 shapes that sgemm will see occur in the first block, the head and the patch embedding. */
-static uint32_t choose_blas_rows(const struct engine *e)
-{
-    const struct block *b = &e->core.blocks[0];
-    const struct gemm *all[6] = {&b->qkv, &b->out, &b->fc1, &b->fc2, &e->core.head, &e->encoder.patch_embed};
-    const struct gemm *list[6];
-    size_t n = 0;
-    for (size_t i = 0; i < 6; i++)
-        if (all[i]->n != 0 && all[i]->precision == PRECISION_F32)
-            list[n++] = all[i];
-    set_threads(1);
-    return gemm_choose_rows(list, n, e->gemm_scratch);
-}
-
 static uint64_t count_macs(const struct model *m)
 {
     const struct model_config *c = &m->config;
@@ -187,13 +172,13 @@ static void set_elements_max(struct engine_info *info, const struct model *m, co
         c->input == INPUT_IMAGE && !info->fixed_size && o->tokens_max > trained ? o->tokens_max : trained;
 }
 
-/* Room for the blocks' rows in their precision. */
-static void plan_rows(struct engine *e, enum precision precision, const struct activations *a)
+/* Room for at `most` rows of the blocks in their precision. */
+static void plan_rows(struct engine *e, enum precision precision, uint64_t most)
 {
     struct gemm_rows *rows = &e->core.gemm.rows;
     const uint32_t widest = e->core.config->hidden > e->core.dims.dim ? e->core.config->hidden : e->core.dims.dim;
     rows->bytes = gemm_row_bytes(precision, widest);
-    workspace_note(&e->workspace, &rows->shared, a->rows * rows->bytes, 1);
+    workspace_note(&e->workspace, &rows->shared, most * rows->bytes, 1);
     workspace_note(&e->workspace, &rows->own, (uint64_t)e->core.threads * GEMM_BLOCK * rows->bytes, 1);
 }
 
@@ -203,7 +188,6 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
     struct engine_core *core = &e->core;
     struct workspace *w = &e->workspace;
     const struct model_config *c = core->config;
-    const uint32_t k_max = c->hidden > 3 * c->patch[0] * c->patch[1] ? c->hidden : 3 * c->patch[0] * c->patch[1];
     const enum precision precision = precisions[o->precision];
     for (uint32_t i = 0; i < c->depth; i++) {
         block_plan(&core->blocks[i], w, &core->dims, precision, &m->blocks[i]);
@@ -214,7 +198,6 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
     gemm_plan(&core->head, w, PRECISION_F32, m->head.out, m->head.in);
     e->info.weight_bytes = w->bytes;
     workspace_note(w, &core->head_of, core->dims.channels, sizeof *core->head_of);
-    workspace_note(w, &e->gemm_scratch, gemm_scratch_floats(k_max), sizeof *e->gemm_scratch);
     if (!model_config_causal(c)) {
         encoder_plan(&e->encoder, w, core, m, o->images_max, trained_elements(c), e->info.elements_max);
     } else {
@@ -223,7 +206,7 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
         e->info.context = e->decoder.context;
         e->info.starts = m->start_embed != NULL;
     }
-    plan_rows(e, precision, model_config_causal(c) ? &e->decoder.a : &e->encoder.a);
+    plan_rows(e, precision, model_config_causal(c) ? o->rows_max : e->encoder.rows_max);
     e->info.workspace_bytes = w->bytes - e->info.weight_bytes;
 }
 
@@ -238,7 +221,6 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
         return error_set_param(err, ERR_ARGUMENT, "mixer.type", "the task %s is not supported with the mixer %s",
                                model_task_name(m->config.task), mixer_type_name(m->config.mixer.type));
     gemm_setup();
-    set_threads(1); /* the caller alone multiplies here: another thread may have a team at work */
     e = calloc(1, sizeof *e);
     if (e != NULL) {
         row_stealing_open(&e->decoder.share);
@@ -265,8 +247,6 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     pack(e, m);
     e->core.gemm.kernels = e->core.kernels;
     e->core.gemm.threads = e->core.threads;
-    e->info.own_products = e->core.kernels->product[PRECISION_F32] != NULL;
-    e->core.gemm.blas_rows = e->info.own_products ? 0 : choose_blas_rows(e);
     e->info.threads = e->core.threads;
     e->info.isa = e->core.kernels->isa;
     e->info.blas = gemm_library();

@@ -45,7 +45,6 @@ struct engine_info {
     const char *isa;       /* "avx512bf16": the kernels chosen */
     const char *blas;      /* openblas_get_config() */
     const char *precision; /* "f32", "bf16", "int8": of the blocks' products */
-    bool own_products;     /* fp32 products are ours, not the BLAS's */
     uint64_t weight_bytes; /* packed weights, resident */
     uint64_t workspace_bytes;
     uint64_t stream_bytes; /* state of one stream; 0 for classifiers */

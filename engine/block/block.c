@@ -6,11 +6,6 @@
 
 #include "engine/core/team.h"
 
-static size_t padded_rows(uint64_t rows)
-{
-    return (size_t)((rows + GEMM_ROWS_PAD - 1) / GEMM_ROWS_PAD * GEMM_ROWS_PAD);
-}
-
 void dims_init(struct dims *d, const struct model_config *c)
 {
     d->dim = c->dim;
@@ -75,13 +70,11 @@ bool block_needs_exact(const float *bias, size_t n, bool global)
 
 void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows, uint32_t threads)
 {
-    const size_t n = padded_rows(rows);
-    a->rows = n;
-    workspace_note(w, &a->x, (uint64_t)n * d->channels, sizeof *a->x);
-    workspace_note(w, &a->h, (uint64_t)n * d->channels, sizeof *a->h);
-    workspace_note(w, &a->qkv, (uint64_t)n * d->qkv, sizeof *a->qkv);
-    workspace_note(w, &a->mlp, (uint64_t)n * d->hidden, sizeof *a->mlp);
-    workspace_note(w, &a->own, (uint64_t)threads * GEMM_ROWS_PAD * d->channels, sizeof *a->own);
+    workspace_note(w, &a->x, rows * d->channels, sizeof *a->x);
+    workspace_note(w, &a->h, rows * d->channels, sizeof *a->h);
+    workspace_note(w, &a->qkv, rows * d->qkv, sizeof *a->qkv);
+    workspace_note(w, &a->mlp, rows * d->hidden, sizeof *a->mlp);
+    workspace_note(w, &a->own, (uint64_t)threads * GEMM_ROWS_MAX * d->channels, sizeof *a->own);
 }
 
 void block_norm(const struct engine_core *e, const struct packed_norm *n, float *y, const float *x,
@@ -102,7 +95,7 @@ const float *block_normed(const struct engine_core *e, const struct packed_norm 
         block_norm(e, n, a->h, a->x, from, rows);
         return a->h;
     }
-    float *own = a->own + team_thread() * GEMM_ROWS_PAD * stride;
+    float *own = a->own + team_thread() * GEMM_ROWS_MAX * stride;
     for (size_t r = 0; r < rows; r++)
         e->kernels->norm(own + r * stride, a->x + (from == NULL ? r : from[r]) * stride, n->weight, n->bias,
                          e->dims.dim, e->config->norm_eps);
@@ -113,12 +106,9 @@ size_t block_rows_of_task(const struct engine_core *e, size_t rows)
 {
     if (rows < (size_t)2 * GEMM_ROWS_MAX * e->threads)
         return 0;
-    /* OpenBLAS reads whole tiles: none of them may reach into another thread's rows. */
-    const size_t whole = e->gemm.blas_rows == 0 ? 1 : GEMM_ROWS_PAD, most = GEMM_BLOCK / whole * whole;
-    const size_t blocks = (rows + most - 1) / most;
+    const size_t blocks = (rows + GEMM_BLOCK - 1) / GEMM_BLOCK;
     const size_t tasks = (blocks + e->threads - 1) / e->threads * e->threads;
-    const size_t each = (rows + tasks - 1) / tasks;
-    return (each + whole - 1) / whole * whole;
+    return (rows + tasks - 1) / tasks;
 }
 
 /* y[r] = norm(x[r]) for the rows of a task. */

@@ -21,14 +21,13 @@ struct dims {
     size_t qkv;
 };
 
-/* What a pass of any kind needs; the rows are rounded up to GEMM_ROWS_PAD. */
+/* What a pass of any kind needs. */
 struct activations {
-    size_t rows;
     float *x;   /* [rows, channels] the residual stream */
     float *h;   /* [rows, channels] normed rows; then the mixer's output */
     float *qkv; /* [rows, qkv] */
     float *mlp; /* [rows, hidden] */
-    float *own; /* [threads, GEMM_ROWS_PAD, channels] normed rows that each thread keeps for itself */
+    float *own; /* [threads, GEMM_ROWS_MAX, channels] normed rows that each thread keeps for itself */
 };
 
 /* The norms' weights, padded. */
@@ -90,7 +89,6 @@ void activations_plan(struct activations *a, struct workspace *w, const struct d
 static inline struct activations activations_from(const struct activations *a, const struct dims *d, size_t row)
 {
     struct activations from = *a;
-    from.rows -= row;
     from.x += row * d->channels;
     from.h += row * d->channels;
     from.qkv += row * d->qkv;
@@ -105,8 +103,7 @@ size_t block_rows_of_task(const struct engine_core *e, size_t rows);
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
 /* Team. a->h holds the mixed rows: x += W_out h + b, or x += h without that projection; then the MLP. */
 void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
-/* Both by the calling thread alone, for any number of rows; only with our own products, which read no other rows
- * (gemm.h). The same bits. */
+/* Both by the calling thread alone, for any number of rows. The same bits. */
 void block_before_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,
                         struct fetch *fetch);
 void block_after_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,

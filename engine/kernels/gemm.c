@@ -230,34 +230,10 @@ static void run_many(const struct gemm_context *c, const struct gemm *g, float *
     }
 }
 
-/* One tile of M rows by one chunk. */
-static void run_blas_tile(const struct gemm_context *c, const struct gemm *g, uint32_t column, float *y, size_t ldy,
-                          const float *x, size_t ldx, size_t rows, enum epilogue kind)
-{
-    float acc[GEMM_BLAS_ROWS * GEMM_CHUNK] __attribute__((aligned(64)));
-    gemm_blas_tile(acc, g, column, x, ldx, c->blas_rows);
-    c->kernels->epilogue(y + column, ldy, acc, GEMM_CHUNK, g->bias + column, rows < c->blas_rows ? rows : c->blas_rows,
-                         chunk_width(g, column), kind);
-}
-
-static void run_blas(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x,
-                     size_t ldx, size_t rows, enum epilogue kind)
-{
-    const size_t m = c->blas_rows, tiles = (rows + m - 1) / m, chunks = (g->n + GEMM_CHUNK - 1) / GEMM_CHUNK;
-#pragma omp for schedule(static)
-    for (size_t task = 0; task < tiles * chunks; task++) {
-        const size_t row = task % tiles * m;
-        run_blas_tile(c, g, (uint32_t)(task / tiles) * GEMM_CHUNK, y + row * ldy, ldy, x + row * ldx, ldx, rows - row,
-                      kind);
-    }
-}
-
 void gemm_run(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x, size_t ldx,
               size_t rows, enum epilogue kind)
 {
-    if (c->kernels->product[g->precision] == NULL)
-        run_blas(c, g, y, ldy, x, ldx, rows, kind);
-    else if (rows <= GEMM_ROWS_MAX)
+    if (rows <= GEMM_ROWS_MAX)
         run_few(c, g, y, ldy, convert_own(c, g, x, ldx, rows), rows, kind);
     else
         run_many(c, g, y, ldy, convert_shared(c, g, x, ldx, rows), rows, kind);
@@ -269,9 +245,5 @@ void gemm_run_alone(const struct gemm_context *c, const struct gemm *g, float *y
     assert(rows <= GEMM_BLOCK);
     const struct operand own = convert_own(c, g, x, ldx, rows);
     for (uint32_t column = 0; column < g->n; column += GEMM_CHUNK)
-        if (c->kernels->product[g->precision] != NULL)
-            run_chunk(c, g, column, y, ldy, own, rows, kind, fetch);
-        else
-            for (size_t row = 0; row < rows; row += c->blas_rows)
-                run_blas_tile(c, g, column, y + row * ldy, ldy, x + row * ldx, ldx, rows - row, kind);
+        run_chunk(c, g, column, y, ldy, own, rows, kind, fetch);
 }

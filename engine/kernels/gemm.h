@@ -1,12 +1,9 @@
 /* gemm.h - y = act(x W^T + b) for weights that were packed once: the products of the whole engine.
  *
  * A row's bits depend on the row, the weights, the instruction set and the precision alone: each sum runs over k in one
- * order, whatever the number of rows or threads. Two back ends keep that promise:
- *
- *   ours      (kernels.h has `product`): a tile of rows by chunks of columns stays in registers while k goes by.
- *   OpenBLAS  (gemm_blas.c), fp32 alone, where the instruction set has no tuned product: each tile is one sgemm of a
- *             fixed M, padded with whatever the buffers hold. sgemm gives equal rows equal bits only for some M, which
- *             gemm_choose_rows finds out on this machine's library with the very shapes in use.
+ * order, whatever the number of rows or threads. A tile of rows by chunks of columns stays in registers while k goes by
+ * (kernels.h's `product`). OpenBLAS's sgemm, which gives equal rows equal bits for some numbers of rows alone, is for
+ * products of activations (gemm_blas.c).
  *
  * Precisions (PRODUCTS in kernels.h): fp32; bf16 weights and rows with fp32 sums; int8 weights by output channel and
  * rows by row, both symmetric, with sums of integers. */
@@ -21,9 +18,7 @@
 
 #define GEMM_ROWS_MAX 12 /* rows of a tile */
 #define GEMM_CHUNK 32    /* columns of a chunk */
-#define GEMM_BLAS_ROWS 8 /* the largest M that OpenBLAS is tried with */
 #define GEMM_BLOCK 108   /* rows that one thread takes through several products: they stay in its cache */
-#define GEMM_ROWS_PAD 24 /* buffers hold a multiple of this many rows: whole tiles of either kind */
 
 /* One weight matrix [n, k], columns padded to LANES, as chunks of GEMM_CHUNK columns (the last may be half as wide),
  * each in the layout of its precision (gemm.c); bias [n], zero where there is none. Pointers into the engine's
@@ -55,14 +50,13 @@ void gemm_pack(struct gemm *g, uint32_t column, const float *weight, const float
 /* What the products of an engine share. */
 struct gemm_context {
     const struct kernels *kernels;
-    uint32_t blas_rows; /* gemm_choose_rows */
     uint32_t threads;
     struct gemm_rows rows;
 };
 
-/* y[r] (op)= x[r] W^T + b for r < rows: x [rows, ldx], y [rows, ldy], both readable and x finite up to a multiple of
- * GEMM_ROWS_PAD rows; y's columns up to g->n are written for r < rows only. All threads of the team call it with equal
- * arguments (an orphaned work-sharing loop, a barrier at its end); outside a team it runs on the caller. */
+/* y[r] (op)= x[r] W^T + b for r < rows: x [rows, ldx], y [rows, ldy], of which the columns up to g->n are written. All
+ * threads of the team call it with equal arguments (an orphaned work-sharing loop, a barrier at its end); outside a
+ * team it runs on the caller. */
 void gemm_run(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x, size_t ldx,
               size_t rows, enum epilogue kind);
 
@@ -79,14 +73,6 @@ void gemm_run_alone(const struct gemm_context *c, const struct gemm *g, float *y
                     size_t ldx, size_t rows, enum epilogue kind, struct fetch *fetch);
 
 /* ---- OpenBLAS, gemm_blas.c -------------------------------------------------------------------------------------- */
-
-/* The largest M <= GEMM_BLAS_ROWS at which a row's bits do not depend on its place or its neighbours, for each of the
- * fp32 matrices. 1 always qualifies. It tests with deterministic data. scratch: gemm_scratch_floats(the largest k). */
-uint32_t gemm_choose_rows(const struct gemm *const *list, size_t n, float *scratch);
-size_t gemm_scratch_floats(uint32_t k);
-
-/* acc [rows, GEMM_CHUNK] = x [rows, k] times the chunk of fp32 weights that begins at a column. */
-void gemm_blas_tile(float *acc, const struct gemm *g, uint32_t column, const float *x, size_t ldx, uint32_t rows);
 
 /* c [m, n] = alpha a op(b), row-major, op transposing where asked: a is [m, k], b [k, n] or [n, k]; rows at lda, ldb,
  * ldc. On the caller alone. Bits depend on the shape and the operands only. */

@@ -1,77 +1,9 @@
-/* gemm_blas.c - what runs on OpenBLAS: fp32 tiles where there is no tuned product of our own, and products of two
- * activations. See gemm.h. */
-#include <assert.h>
+/* gemm_blas.c - what runs on OpenBLAS: products of two activations. See gemm.h. */
 #include <cblas.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "engine/kernels/gemm.h"
-
-void gemm_blas_tile(float *acc, const struct gemm *g, uint32_t column, const float *x, size_t ldx, uint32_t rows)
-{
-    const uint32_t width = g->n - column < GEMM_CHUNK ? g->n - column : GEMM_CHUNK;
-    assert(g->precision == PRECISION_F32);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows, (blasint)width, (blasint)g->k, 1.0f, x,
-                (blasint)ldx, (const float *)(const void *)g->packed + (size_t)column * g->k, (blasint)width, 0.0f, acc,
-                GEMM_CHUNK);
-}
-
-size_t gemm_scratch_floats(uint32_t k)
-{
-    return (size_t)k * (GEMM_BLAS_ROWS + 1); /* and a spare row */
-}
-
-/* Numbers in -1..1 without a pattern (a linear congruential generator's upper bits). */
-static void fill(float *x, size_t n)
-{
-    uint32_t state = 1;
-    for (size_t i = 0; i < n; i++) {
-        state = state * 1664525u + 1013904223u;
-        x[i] = (float)(int32_t)state * 0x1p-31f;
-    }
-}
-
-/* Move every row of x [rows, k] down by one place, the last to the top. */
-static void rotate(float *x, uint32_t rows, uint32_t k, float *last)
-{
-    memcpy(last, x + (size_t)(rows - 1) * k, k * sizeof *x);
-    memmove(x + k, x, (size_t)(rows - 1) * k * sizeof *x);
-    memcpy(x, last, k * sizeof *x);
-}
-
-static int rows_keep_bits(const struct gemm *g, uint32_t rows, float *x)
-{
-    float first[GEMM_BLAS_ROWS * GEMM_CHUNK], moved[GEMM_BLAS_ROWS * GEMM_CHUNK];
-    float *last = x + (size_t)rows * g->k; /* the spare row */
-    for (uint32_t column = 0; column < g->n; column += GEMM_CHUNK) {
-        const uint32_t width = g->n - column < GEMM_CHUNK ? g->n - column : GEMM_CHUNK;
-        if (column > 0 && width == GEMM_CHUNK)
-            continue; /* same shape as the first chunk */
-        fill(x, (size_t)rows * g->k);
-        gemm_blas_tile(first, g, column, x, g->k, rows);
-        for (uint32_t by = 1; by < rows; by++) {
-            rotate(x, rows, g->k, last);
-            gemm_blas_tile(moved, g, column, x, g->k, rows);
-            for (uint32_t r = 0; r < rows; r++)
-                if (memcmp(first + (size_t)r * GEMM_CHUNK, moved + (size_t)((r + by) % rows) * GEMM_CHUNK,
-                           width * sizeof *first) != 0)
-                    return 0;
-        }
-    }
-    return 1;
-}
-
-uint32_t gemm_choose_rows(const struct gemm *const *list, size_t n, float *scratch)
-{
-    for (uint32_t rows = GEMM_BLAS_ROWS; rows > 1; rows /= 2) {
-        size_t fine = 0;
-        while (fine < n && rows_keep_bits(list[fine], rows, scratch))
-            fine++;
-        if (fine == n)
-            return rows;
-    }
-    return 1;
-}
 
 void gemm_product(bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
                   const float *b, size_t ldb, float *c, size_t ldc)

@@ -87,7 +87,7 @@ struct kernels {
 
     /* acc [rows, ld] = rows times packed weights, by precision: rows <= GEMM_ROWS_MAX at `stride` bytes (fp32: k
      * floats; else what to_row makes); w: chunks of GEMM_CHUNK columns side by side, `width` columns in all, a multiple
-     * of LANES; more than one chunk for up to 6 rows, more than two for up to 3. NULL for fp32: OpenBLAS does it. */
+     * of LANES; more than one chunk for up to 6 rows, more than two for up to 3. */
     product_kernel *product[PRECISION_COUNT];
     /* One row of k floats as bf16, rounded to the nearest; or as int8 with its scale, both zero beyond k. Only for the
      * products of the same table, which alone know what a byte holds. PRECISION_F32: NULL. */

@@ -8,9 +8,6 @@ _Static_assert(sizeof(struct kernels) ==
                    2 * sizeof(const char *) + (COUNT + 2 * (size_t)PRECISION_COUNT) * sizeof(void (*)(void)),
                "a kernel is missing in the list");
 
-/* Four lanes are the least that every machine has: there OpenBLAS knows more of the processor than plain C does. */
-#define PRODUCT_F32 (WIDTH > 4 ? KERNEL(product_f32) : NULL)
-
 extern const struct kernels KERNEL(kernels);
-const struct kernels KERNEL(kernels) = KERNEL_TABLE(KERNEL_TEXT(KERNELS_ISA), PRODUCT_F32, KERNEL(product_bf16), false,
-                                                    KERNEL(product_int8), false);
+const struct kernels KERNEL(kernels) = KERNEL_TABLE(KERNEL_TEXT(KERNELS_ISA), KERNEL(product_f32), KERNEL(product_bf16),
+                                                    false, KERNEL(product_int8), false);

@@ -200,9 +200,9 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
     const size_t rows = lay_out(n, parts, count, &wanted);
     lay_out_sums(n, parts, count);
     const struct stream_pass pass = {n->parts, count};
-    const bool alone = rows == count && e->mixer->mix_parts != NULL && e->gemm.blas_rows == 0;
+    const bool alone = rows == count && e->mixer->mix_parts != NULL;
     const size_t each = alone ? block_rows_of_task(e, rows) : 0;
-    const bool chooses = rows == 1 && e->threads > 1 && e->gemm.blas_rows == 0; /* OpenBLAS wants its team (engine.c) */
+    const bool chooses = rows == 1 && e->threads > 1;
     const bool by_one = chooses && team_choice_is_alone(&n->team);
     const uint64_t began_ns = chooses ? now_ns() : 0;
     row_stealing_begin(&n->share, each != 0 ? rows : 0);

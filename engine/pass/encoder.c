@@ -28,11 +28,10 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
     const struct dims *d = &e->dims;
     const uint32_t before = m->cls_token != NULL ? 1 : 0, tokens_max = elements_max + before;
     const uint64_t usual = (uint64_t)images_max * (trained_elements + before);
-    const uint64_t rows_max = usual > tokens_max ? usual : tokens_max, rows = rows_max + GEMM_ROWS_PAD;
-    const uint64_t images = (uint64_t)images_max + GEMM_ROWS_PAD;
+    const uint64_t rows = usual > tokens_max ? usual : tokens_max, images = images_max;
     n->images_max = images_max;
     n->elements_max = elements_max;
-    n->rows_max = rows_max;
+    n->rows_max = rows;
     n->next_block = c->depth;
     if (c->input == INPUT_IMAGE) {
         gemm_plan(&n->patch_embed, w, PRECISION_F32, d->dim, (uint32_t)patch_values(c));
@@ -220,8 +219,7 @@ static void draw_map(struct encoder *n, const struct engine_core *e, uint32_t la
 static bool by_sequence(const struct engine_core *e, size_t count)
 {
     const size_t rounds = (count + e->threads - 1) / e->threads;
-    return e->mixer->mix_alone != NULL && e->gemm.blas_rows == 0 && count >= e->threads &&
-           8 * count >= 7 * rounds * e->threads;
+    return e->mixer->mix_alone != NULL && count >= e->threads && 8 * count >= 7 * rounds * e->threads;
 }
 
 /* Sequence i through a block: x is its own, all else the thread's. */

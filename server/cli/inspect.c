@@ -74,8 +74,8 @@ static void print_costs(const struct model *m, const struct engine_info *info)
                  model_config_causal(&m->config) ? ", after a full context" : "");
     if (info->stream_bytes > 0)
         (void)printf("state per stream   %s bytes, at any position\n", grouped(info->stream_bytes, n));
-    (void)printf("runs on            %s kernels, %u thread%s, products in %s%s, %s\n", info->isa, info->threads,
-                 info->threads == 1 ? "" : "s", info->precision, info->own_products ? "" : " by OpenBLAS", info->blas);
+    (void)printf("runs on            %s kernels, %u thread%s, products in %s, %s\n", info->isa, info->threads,
+                 info->threads == 1 ? "" : "s", info->precision, info->blas);
 }
 
 static void print_tensors(const struct model *m)

@@ -12,8 +12,8 @@ void model_identity_init(struct model_identity *ret, const uint8_t digest[MODEL_
 {
     *ret = (struct model_identity){.arithmetic = ""};
     memcpy(ret->digest, digest, sizeof ret->digest);
-    (void)snprintf(ret->arithmetic, sizeof ret->arithmetic, "aftd " AFTD_VERSION ", %s, %s%s%s", info->isa,
-                   info->precision, info->own_products ? "" : ", ", info->own_products ? "" : info->blas);
+    (void)snprintf(ret->arithmetic, sizeof ret->arithmetic, "aftd " AFTD_VERSION ", %s, %s", info->isa,
+                   info->precision);
 }
 
 enum status model_identity_check(const struct model_identity *ours, const struct model_identity *theirs,

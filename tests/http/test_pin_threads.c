@@ -12,7 +12,6 @@
 
 #include <cmocka.h>
 
-#include "engine/kernels/kernels.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 
@@ -93,9 +92,7 @@ static void each_keeps_to_a_processor(void **state)
     }
     (void)snprintf(as_many, sizeof as_many, "--threads=%d", processors);
     (void)snprintf(fewer, sizeof fewer, "--threads=%d", processors - 1);
-    /* OpenBLAS wants all threads for each product. */
-    const bool own_products = kernels_select(NULL)->product[PRECISION_F32] != NULL;
-    assert_kept(as_many, "--pin-threads=true", own_products ? processors : 0);
+    assert_kept(as_many, "--pin-threads=true", processors);
     assert_kept(as_many, "--pin-threads=false", 0);
     assert_kept(fewer, "--pin-threads=true", 0);
 }

@@ -26,7 +26,7 @@ struct product {
     struct gemm g;
     struct gemm_context c;
     float weight[N_MAX * K_MAX], bias[N_MAX], packed_bias[N_MAX];
-    float x[ROWS_MAX * K_MAX], y[ROWS_MAX * N_MAX], scratch[(GEMM_BLAS_ROWS + 1) * K_MAX];
+    float x[ROWS_MAX * K_MAX], y[ROWS_MAX * N_MAX];
     uint8_t packed[BYTES_MAX], shared[ROWS_MAX * ROW_BYTES], own[THREADS * GEMM_BLOCK * ROW_BYTES];
 };
 
@@ -34,7 +34,6 @@ static struct product *product_create(void)
 {
     struct product *p = aligned_alloc(64, (sizeof(struct product) + 63) / 64 * 64);
     assert_non_null(p);
-    gemm_setup();
     return p;
 }
 
@@ -54,9 +53,6 @@ static void product_init(struct product *p, const struct kernels *kn, enum preci
     for (size_t i = 0; i < (size_t)ROWS_MAX * k; i++)
         p->x[i] = random_float(rng, 1.0f);
     gemm_pack(&p->g, 0, p->weight, p->bias, n, k);
-    const struct gemm *list[1] = {&p->g};
-    if (kn->product[precision] == NULL)
-        p->c.blas_rows = gemm_choose_rows(list, 1, p->scratch);
 }
 
 /* Every instruction set with every precision. */
