@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "config/limits.h"
 
@@ -23,12 +22,15 @@ static struct tensor_name name_of(const struct fold_source *s, const char *name)
     return n;
 }
 
-static enum status refuse_alone(const struct fold_source *s, const char *given, const char *missing, struct error *err)
+/* Two tensors that are there together or not at all. */
+static enum status check_both(const struct fold_source *s, const char *name, const float *tensor,
+                              const char *other_name, const float *other, struct error *err)
 {
-    const struct tensor_name name = name_of(s, missing);
-
-    return error_set_param(err, ERR_FORMAT, name.text, "%s is missing, expected together with %s", name.text,
-                           name_of(s, given).text);
+    if ((tensor == NULL) == (other == NULL))
+        return OK;
+    const struct tensor_name missing = name_of(s, tensor == NULL ? name : other_name);
+    return error_set_param(err, ERR_FORMAT, missing.text, "%s is missing, expected together with %s", missing.text,
+                           name_of(s, tensor == NULL ? other_name : name).text);
 }
 
 static bool bias_is_ordinary(double w)
@@ -75,15 +77,12 @@ static enum status fold_conv(float *w, const struct fold_source *s, const struct
 {
     const uint32_t kw = c->mixer.kernel[1], taps = c->mixer.kernel[0] * kw;
 
-    if (s->conv_gain != NULL && s->conv_bias == NULL)
-        return refuse_alone(s, "conv.gain", "conv.bias", err);
-    if (s->conv_bias != NULL && s->conv_gain == NULL)
-        return refuse_alone(s, "conv.bias", "conv.gain", err);
-    for (uint32_t h = 0; h < c->mixer.heads; h++) {
+    enum status st = check_both(s, "conv.gain", s->conv_gain, "conv.bias", s->conv_bias, err);
+    for (uint32_t h = 0; st == OK && h < c->mixer.heads; h++) {
         const float *r = s->conv_weight + (size_t)h * taps;
         struct line line = {.mean = 0.0, .scale = 1.0, .shift = 0.0};
         if (s->conv_gain != NULL) {
-            const enum status st = head_line(&line, r, taps, h, s, err);
+            st = head_line(&line, r, taps, h, s, err);
             if (st != OK)
                 return st;
         }
@@ -100,7 +99,7 @@ static enum status fold_conv(float *w, const struct fold_source *s, const struct
             w[(size_t)h * taps + i] = (float)x;
         }
     }
-    return OK;
+    return st;
 }
 
 /* ---- aft-full, aft-local ---------------------------------------------------------------------------------------- */
@@ -115,68 +114,6 @@ static double bias_at(const struct fold_source *s, uint32_t context, uint32_t t,
     for (uint32_t i = 0; i < n; i++)
         sum += (double)s->pos_u[(size_t)t * n + i] * s->pos_v[(size_t)other * n + i];
     return sum;
-}
-
-static enum status check_bias(const struct fold_source *s, uint32_t context, uint32_t t, uint32_t other,
-                              struct error *err)
-{
-    const double w = bias_at(s, context, t, other);
-
-    if (bias_is_ordinary(w))
-        return OK;
-    const struct tensor_name name = name_of(s, s->pos_bias != NULL ? "pos_bias" : "pos_u");
-    return error_set_param(err, ERR_FORMAT, name.text, "%s%s: the position bias at [%u, %u] is %g, expected %g..%g",
-                           name.text, s->pos_bias != NULL ? "" : " times pos_v", t, other, w, -POSITION_BIAS_MAX,
-                           POSITION_BIAS_MAX);
-}
-
-static double row_norm(const float *row, uint32_t n)
-{
-    double squares = 0.0;
-
-    for (uint32_t i = 0; i < n; i++)
-        squares += (double)row[i] * row[i];
-    return sqrt(squares);
-}
-
-/* All of [T, T] for the factorised form. |u_t . v_t'| <= |u_t| |v_t'| proves most of it without the T * T * d'
- * multiplications; the margin is far above the rounding of the sums. */
-static enum status check_factors(const struct fold_source *s, uint32_t context, struct error *err)
-{
-    const double proven = POSITION_BIAS_MAX * (1.0 - 1e-9);
-    double longest = 0.0;
-    double *lengths = malloc(context * sizeof *lengths); /* |v_t'| */
-
-    if (lengths == NULL)
-        return error_set(err, ERR_NOMEM, "not enough memory for %u numbers", context);
-    for (uint32_t t = 0; t < context; t++) {
-        lengths[t] = row_norm(s->pos_v + (size_t)t * s->factors, s->factors);
-        longest = fmax(longest, lengths[t]);
-    }
-    enum status st = OK;
-    for (uint32_t t = 0; t < context && st == OK; t++) {
-        const double length = row_norm(s->pos_u + (size_t)t * s->factors, s->factors);
-        if (length * longest <= proven)
-            continue;
-        for (uint32_t other = 0; other < context && st == OK; other++) {
-            if (length * lengths[other] > proven)
-                st = check_bias(s, context, t, other, err);
-        }
-    }
-    free(lengths);
-    return st;
-}
-
-static enum status check_matrix(const struct fold_source *s, uint32_t context, struct error *err)
-{
-    for (uint32_t t = 0; t < context; t++) {
-        for (uint32_t other = 0; other < context; other++) {
-            const enum status st = check_bias(s, context, t, other, err);
-            if (st != OK)
-                return st;
-        }
-    }
-    return OK;
 }
 
 static enum status check_form(const struct fold_source *s, struct error *err)
@@ -194,57 +131,42 @@ static enum status check_form(const struct fold_source *s, struct error *err)
         return error_set_param(err, ERR_FORMAT, name.text, "%s is missing, expected pos_u and pos_v or pos_bias",
                                name.text);
     }
-    if (factorised && s->pos_u == NULL)
-        return refuse_alone(s, "pos_v", "pos_u", err);
-    if (factorised && s->pos_v == NULL)
-        return refuse_alone(s, "pos_u", "pos_v", err);
+    return check_both(s, "pos_u", s->pos_u, "pos_v", s->pos_v, err);
+}
+
+static enum status fold_pair(float *out, const struct fold_source *s, uint32_t tokens, uint32_t t, uint32_t other,
+                             struct error *err)
+{
+    const double w = bias_at(s, tokens, t, other);
+
+    if (!bias_is_ordinary(w)) {
+        const struct tensor_name name = name_of(s, s->pos_bias != NULL ? "pos_bias" : "pos_u");
+        return error_set_param(err, ERR_FORMAT, name.text, "%s%s: the position bias at [%u, %u] is %g, expected %g..%g",
+                               name.text, s->pos_bias != NULL ? "" : " times pos_v", t, other, w, -POSITION_BIAS_MAX,
+                               POSITION_BIAS_MAX);
+    }
+    *out = (float)w;
     return OK;
 }
 
-static enum status check_biases(const struct fold_source *s, uint32_t tokens, struct error *err)
-{
-    const enum status st = check_form(s, err);
-    if (st != OK)
-        return st;
-    return s->pos_bias != NULL ? check_matrix(s, tokens, err) : check_factors(s, tokens, err);
-}
-
-static void fold_band(float *band, uint32_t span, const struct fold_source *s, uint32_t context)
-{
-    for (uint32_t t = 0; t < context; t++) {
-        for (uint32_t lag = 0; lag < span; lag++)
-            band[(size_t)t * span + lag] = lag > t ? 0.0f : (float)bias_at(s, context, t, t - lag);
-    }
-}
-
-static void fold_matrix(float *pos, uint32_t span, const struct fold_source *s, uint32_t tokens, bool global)
-{
-    const float beyond = global ? 0.0f : -INFINITY;
-    for (uint32_t t = 0; t < tokens; t++) {
-        for (uint32_t other = 0; other < tokens; other++) {
-            const uint32_t distance = t > other ? t - other : other - t;
-            pos[(size_t)t * tokens + other] = distance < span ? (float)bias_at(s, tokens, t, other) : beyond;
-        }
-    }
-}
-
-static enum status fold_pairs(struct block_weights *b, float *out, const struct fold_source *s,
-                              const struct model_config *c, struct error *err)
+/* Causal, a row has the bias of each lag; else that of each other position. */
+static enum status fold_pairs(float *out, const struct fold_source *s, const struct model_config *c, struct error *err)
 {
     const uint32_t tokens = model_config_tokens(c), span = model_config_span(c);
-    const enum status st = check_biases(s, tokens, err);
+    const bool causal = model_config_causal(c);
+    const uint32_t width = causal ? span : tokens;
+    const float none = causal || c->mixer.global ? 0.0f : -INFINITY;
 
-    if (st != OK)
-        return st;
-    if (model_config_causal(c)) {
-        fold_band(out, span, s, tokens);
-        b->span = span;
-        b->band = out;
-    } else {
-        fold_matrix(out, span, s, tokens, c->mixer.global);
-        b->pos = out;
-    }
-    return OK;
+    enum status st = check_form(s, err);
+    for (uint32_t t = 0; t < tokens; t++)
+        for (uint32_t i = 0; i < width && st == OK; i++) {
+            const bool has_bias = causal ? i <= t : (t > i ? t - i : i - t) < span;
+            float *w = out + (size_t)t * width + i;
+            *w = none;
+            if (has_bias)
+                st = fold_pair(w, s, tokens, t, causal ? t - i : i, err);
+        }
+    return st;
 }
 
 /* ---- public ----------------------------------------------------------------------------------------------------- */
@@ -268,19 +190,10 @@ uint64_t fold_floats(const struct model_config *c)
 enum status fold_block(struct block_weights *b, float *out, const struct fold_source *s, const struct model_config *c,
                        struct error *err)
 {
-    enum status st = OK;
+    const enum mixer_biases biases = mixer_facts(c->mixer.type)->biases;
 
-    switch (mixer_facts(c->mixer.type)->biases) {
-    case BIASES_PER_OFFSET:
-        st = fold_conv(out, s, c, err);
-        if (st == OK)
-            b->conv = out;
-        break;
-    case BIASES_PER_PAIR:
-        st = fold_pairs(b, out, s, c, err);
-        break;
-    case BIASES_NONE:
-        break;
-    }
-    return st;
+    if (biases == BIASES_NONE)
+        return OK;
+    b->biases = out;
+    return biases == BIASES_PER_OFFSET ? fold_conv(out, s, c, err) : fold_pairs(out, s, c, err);
 }

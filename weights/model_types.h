@@ -26,15 +26,11 @@ struct block_weights {
     struct linear fc1, fc2;
     /* The mixer's own tensors, in the order of its row in mixers.h; else NULL. */
     const float *own[MIXER_TENSORS_MAX];
-    /* aft-conv: w [heads, kh, kw] after re-parameterisation; else NULL. */
-    const float *conv;
-    /* aft-local, causal: w [T, span], span = min(window, T): band[t][lag] = w(t, t - lag), 0 where lag > t; else
-     * NULL. */
-    const float *band;
-    uint32_t span;
-    /* aft-full and aft-local, not causal: w [T, T]; beyond the window 0 or, without `global`, minus infinity; else
-     * NULL. */
-    const float *pos;
+    /* The position biases w as folded (fold.h), NULL where there are none.
+     * aft-conv: [heads, kh, kw] after re-parameterisation.
+     * aft-full and aft-local, causal: [T, model_config_span]: [t][lag] is w(t, t - lag), 0 where lag > t. Not causal:
+     * [T, T]; beyond the window 0 or, without `global`, minus infinity. */
+    const float *biases;
 };
 
 /* What `aft inspect` lists: one row per tensor of the file. */

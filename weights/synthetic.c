@@ -84,11 +84,11 @@ static struct norm place_norm(struct layout *l, uint32_t dim)
 /* For generators, which are causal. */
 static void place_band(struct layout *l, struct block_weights *b, const struct model_config *c)
 {
-    b->span = model_config_span(c);
-    float *band = place(l, (uint64_t)c->context * b->span, 0.0f, BIAS_SPREAD);
-    for (uint32_t t = 0; band != NULL && t + 1 < b->span; t++) /* no positions before the first */
-        memset(band + (size_t)t * b->span + t + 1, 0, (b->span - t - 1) * sizeof *band);
-    b->band = band;
+    const uint32_t span = model_config_span(c);
+    float *band = place(l, (uint64_t)c->context * span, 0.0f, BIAS_SPREAD);
+    for (uint32_t t = 0; band != NULL && t + 1 < span; t++) /* no positions before the first */
+        memset(band + (size_t)t * span + t + 1, 0, (span - t - 1) * sizeof *band);
+    b->biases = band;
 }
 
 static void place_block(struct layout *l, struct block_weights *b, const struct model_config *c)
@@ -104,7 +104,7 @@ static void place_block(struct layout *l, struct block_weights *b, const struct 
     b->fc2 = place_linear(l, c->dim, c->hidden, residual);
     switch (mixer_facts(c->mixer.type)->biases) {
     case BIASES_PER_OFFSET:
-        b->conv = place(l, (uint64_t)c->mixer.heads * c->mixer.kernel[0] * c->mixer.kernel[1], 0.0f, BIAS_SPREAD);
+        b->biases = place(l, (uint64_t)c->mixer.heads * c->mixer.kernel[0] * c->mixer.kernel[1], 0.0f, BIAS_SPREAD);
         break;
     case BIASES_PER_PAIR:
         place_band(l, b, c);

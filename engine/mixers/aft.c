@@ -14,15 +14,15 @@
 static const float *biases_of(const struct engine_core *e, const struct block_weights *bw, size_t *n)
 {
     const size_t tokens = model_config_tokens(e->config);
-    *n = tokens * (model_config_causal(e->config) ? bw->span : tokens);
-    return model_config_causal(e->config) ? bw->band : bw->pos;
+    *n = tokens * (model_config_causal(e->config) ? model_config_span(e->config) : tokens);
+    return bw->biases;
 }
 
 void aft_plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
 {
     size_t n;
     const float *biases = biases_of(e, bw, &n);
-    b->span = biases == NULL ? 1 : bw->span;
+    b->span = biases == NULL ? 1 : model_config_span(e->config);
     if (biases == NULL)
         return;
     b->exact = block_needs_exact(biases, n, e->config->mixer.global);

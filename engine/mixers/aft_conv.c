@@ -29,7 +29,8 @@ struct tap_columns {
 static struct tap_columns tap_columns_of(const struct engine_core *e, const struct block_weights *bw, bool channels)
 {
     const struct mixer_config *m = &e->config->mixer;
-    return (struct tap_columns){bw->conv, m->heads, m->kernel[0], m->kernel[1], channels ? e->dims.dim / m->heads : 1};
+    return (struct tap_columns){bw->biases, m->heads, m->kernel[0], m->kernel[1],
+                                channels ? e->dims.dim / m->heads : 1};
 }
 
 static size_t span_groups(const struct tap_columns *t)
@@ -107,7 +108,7 @@ static uint32_t count_lags(const struct engine_core *e, const struct block_weigh
     uint32_t lags = e->config->mixer.global ? 1 : taps;
     for (size_t h = 0; h < heads; h++)
         for (uint32_t lag = lags; lag < taps; lag++)
-            if (counts(bw->conv[h * taps + taps - 1 - lag]))
+            if (counts(bw->biases[h * taps + taps - 1 - lag]))
                 lags = lag + 1;
     return lags;
 }
@@ -118,7 +119,7 @@ static void plan(struct block *b, struct workspace *w, const struct engine_core 
 {
     const uint64_t taps = taps_of(e);
     const bool causal = model_config_causal(e->config);
-    b->exact = block_needs_exact(bw->conv, (size_t)taps * e->config->mixer.heads, e->config->mixer.global);
+    b->exact = block_needs_exact(bw->biases, (size_t)taps * e->config->mixer.heads, e->config->mixer.global);
     workspace_note(w, &b->head_taps, causal ? 0 : taps * e->dims.keys, sizeof *b->head_taps);
     workspace_note(w, &b->channel_taps, b->exact && !causal ? 0 : taps * e->dims.channels, sizeof *b->channel_taps);
     b->span = causal ? count_lags(e, bw) : 0;
@@ -141,7 +142,7 @@ static void pack_lags(struct block *b, const struct engine_core *e, const struct
     const size_t taps = taps_of(e);
     for (size_t lag = 0; lag < taps; lag++)
         for (size_t c = 0; c < e->dims.dim; c++) {
-            const float w = bw->conv[e->head_of[c] * taps + taps - 1 - lag];
+            const float w = bw->biases[e->head_of[c] * taps + taps - 1 - lag];
             b->channel_taps[lag * e->dims.channels + c] = b->exact ? w : (float)exp((double)w);
         }
 }
@@ -158,7 +159,7 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
     pack_spans(b->channel_spans, &channels);
     for (size_t j = 0; j < taps; j++) {
         for (size_t h = 0; h < e->config->mixer.heads; h++) {
-            const float w = bw->conv[h * taps + j];
+            const float w = bw->biases[h * taps + j];
             if (b->exact)
                 b->head_taps[j * e->dims.keys + h] = w;
             else

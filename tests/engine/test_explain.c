@@ -199,13 +199,13 @@ static double bias_of(const struct model *m, const struct engine_biases *s, uint
 {
     const struct block_weights *b = &m->blocks[layer];
     const size_t tokens = model_config_tokens(&m->config), before = m->cls_token != NULL ? 1 : 0;
-    if (b->conv != NULL)
-        return (double)b->conv[(size_t)head * s->height * s->width + cell];
-    if (b->band != NULL)
-        return (double)b->band[(tokens - 1) * b->span + b->span - 1 - cell];
+    if (m->config.mixer.type == MIXER_AFT_CONV)
+        return (double)b->biases[(size_t)head * s->height * s->width + cell];
+    if (model_config_causal(&m->config))
+        return (double)b->biases[tokens * s->width - 1 - cell];
     /* The middle of the grid, or of the text. */
     const size_t middle = before + (size_t)(s->height / 2) * s->width + s->width / 2;
-    return (double)b->pos[middle * tokens + before + cell];
+    return (double)b->biases[middle * tokens + before + cell];
 }
 
 static void biases_are_the_models(void **state)

@@ -96,7 +96,7 @@ static void kernels_are_reparameterised_as_the_equation_says(void **state)
                 for (uint32_t i = 0; i < taps; i++)
                     variance += pow(head[i] - mean, 2.0) / (taps - 1);
                 for (uint32_t i = 0; i < taps; i++)
-                    assert_close(m->blocks[b].conv[(size_t)h * taps + i],
+                    assert_close(m->blocks[b].biases[(size_t)h * taps + i],
                                  gain[h] * (head[i] - mean) / sqrt(variance) + bias[h]);
             }
             free(r);
@@ -115,7 +115,7 @@ static void kernels_without_gain_stay_as_they_are(void **state)
     (void)state;
     model_copy_read(&c, "tests/data/golden/conv-heads1-k3-raw");
     struct model *m = load("tests/data/golden/conv-heads1-k3-raw");
-    assert_memory_equal(m->blocks[1].conv, model_copy_tensor(&c, "blocks.1.mixer.conv.weight")->data,
+    assert_memory_equal(m->blocks[1].biases, model_copy_tensor(&c, "blocks.1.mixer.conv.weight")->data,
                         sizeof(float) * 9);
     model_free(m);
     model_copy_clear(&c);
@@ -158,9 +158,9 @@ static void a_gain_is_judged_by_the_folded_kernel(void **state)
     model_copy_set(&c, "blocks.1.mixer.conv.bias", zero, 1, 0);
     model_copy_write(&c, folder);
     struct model *m = load(folder);
-    assert_close(m->blocks[1].conv[0], 58.0);
-    assert_close(m->blocks[1].conv[1], -58.0);
-    assert_close(m->blocks[1].conv[2], 0.0);
+    assert_close(m->blocks[1].biases[0], 58.0);
+    assert_close(m->blocks[1].biases[1], -58.0);
+    assert_close(m->blocks[1].biases[2], 0.0);
     model_free(m);
     model_copy_set(&c, "blocks.1.mixer.conv.gain", large, 1, 0);
     expect_refusal(&c, "blocks.1.mixer.conv.weight",
@@ -236,12 +236,12 @@ static void bands_are_the_product_of_the_factors(void **state)
         struct model_copy c;
         struct model *m = load(rows[r].folder);
         model_copy_read(&c, rows[r].folder);
+        assert_int_equal(model_config_span(&m->config), rows[r].span);
         for (uint32_t b = 0; b < m->config.depth; b++) {
             float *u = widen(&c, b, "pos_u"), *v = widen(&c, b, "pos_v");
-            assert_int_equal(m->blocks[b].span, rows[r].span);
             for (uint32_t t = 0; t < m->config.context; t++) {
                 for (uint32_t lag = 0; lag < rows[r].span; lag++)
-                    assert_close(m->blocks[b].band[(size_t)t * rows[r].span + lag],
+                    assert_close(m->blocks[b].biases[(size_t)t * rows[r].span + lag],
                                  lag > t ? 0.0 : bias_of(u, v, rows[r].factors, t, t - lag));
             }
             free(u);
@@ -264,7 +264,7 @@ static void bands_are_cut_from_a_plain_matrix(void **state)
         for (uint32_t t = 0; t < 48; t++) {
             for (uint32_t lag = 0; lag < 8; lag++) {
                 const float want = lag > t ? 0.0f : w[(size_t)t * 48 + t - lag];
-                assert_true(m->blocks[b].band[(size_t)t * 8 + lag] == want);
+                assert_true(m->blocks[b].biases[(size_t)t * 8 + lag] == want);
             }
         }
         free(w);
@@ -273,10 +273,13 @@ static void bands_are_cut_from_a_plain_matrix(void **state)
     model_copy_clear(&c);
 }
 
-/* The whole matrix is judged, also what no causal model of this window ever reads. */
-static void matrix_biases_beyond_60_are_refused_wherever_they_stand(void **state)
+/* Only what a causal model of this window reads is judged. */
+static void matrix_biases_beyond_60_are_refused_where_they_are_read(void **state)
 {
-    static const uint32_t places[][2] = {{0, 0}, {47, 40}, {47, 0}, {0, 47}};
+    static const struct {
+        uint32_t t, other;
+        bool is_read;
+    } places[] = {{0, 0, true}, {47, 40, true}, {47, 47, true}, {47, 39, false}, {47, 0, false}, {0, 47, false}};
     static float w[48 * 48];
     struct model_copy c;
 
@@ -285,11 +288,12 @@ static void matrix_biases_beyond_60_are_refused_wherever_they_stand(void **state
     model_copy_set(&c, "blocks.1.mixer.pos_bias", w, 48, 48);
     for (size_t i = 0; i < LENGTH(places); i++) {
         char piece[64];
-        float *place = &w[(size_t)places[i][0] * 48 + places[i][1]];
-        (void)snprintf(piece, sizeof piece, "the position bias at [%u, %u] is -60.5", places[i][0], places[i][1]);
+        float *place = &w[(size_t)places[i].t * 48 + places[i].other];
+        (void)snprintf(piece, sizeof piece, "the position bias at [%u, %u] is -60.5", places[i].t, places[i].other);
         *place = -60.5f;
-        expect_refusal(&c, "blocks.1.mixer.pos_bias", piece);
-        *place = 60.0f;
+        if (places[i].is_read)
+            expect_refusal(&c, "blocks.1.mixer.pos_bias", piece);
+        *place = places[i].is_read ? 60.0f : -60.5f;
         model_copy_write(&c, folder);
         model_free(load(folder));
         *place = 0.0f;
@@ -314,16 +318,45 @@ static void factors_are_judged_by_their_products(void **state)
     model_copy_write(&c, folder);
     struct model *m = load(folder);
     for (size_t i = 0; i < 48u; i++)
-        assert_true(m->blocks[0].band[i * 8] == 0.0f);
+        assert_true(m->blocks[0].biases[i * 8] == 0.0f);
     model_free(m);
-    /* One pair far outside the window and ahead of the query. */
-    float *ahead = &v[(size_t)45 * 8];
-    *ahead = 0.0625f;
+    float *later = &v[(size_t)40 * 8]; /* the query at 47 sees it, and those before 40 do not */
+    *later = 0.0625f;
     expect_refusal(&c, "blocks.0.mixer.pos_u",
-                   "blocks.0.mixer.pos_u times pos_v: the position bias at [0, 45] is 62.5");
-    *ahead = 0.059f;
+                   "blocks.0.mixer.pos_u times pos_v: the position bias at [40, 40] is 62.5");
+    *later = 0.059f;
     model_copy_write(&c, folder);
     model_free(load(folder));
+    model_copy_clear(&c);
+}
+
+/* A classifier reads all of the window, on both sides of a position. */
+static void pairs_of_a_classifier_are_judged_within_the_window(void **state)
+{
+    enum { TOKENS = 64, FACTORS = 8, WINDOW = 5 };
+    static float u[TOKENS * FACTORS], v[TOKENS * FACTORS];
+    static const struct {
+        uint32_t t, other;
+        bool is_read;
+    } places[] = {{0, WINDOW - 1, true}, {WINDOW - 1, 0, true}, {0, WINDOW, false}, {WINDOW, 0, false}};
+    struct model_copy c;
+
+    (void)state;
+    model_copy_read(&c, "tests/data/golden/image-aft-local");
+    model_copy_set(&c, "blocks.0.mixer.pos_u", u, TOKENS, FACTORS);
+    model_copy_set(&c, "blocks.0.mixer.pos_v", v, TOKENS, FACTORS);
+    for (size_t i = 0; i < LENGTH(places); i++) {
+        float *one = &u[(size_t)places[i].t * FACTORS], *other = &v[(size_t)places[i].other * FACTORS];
+        *one = 1.0f;
+        *other = 61.0f;
+        if (places[i].is_read) {
+            expect_refusal(&c, "blocks.0.mixer.pos_u", "is 61, expected -60..60");
+        } else {
+            model_copy_write(&c, folder);
+            model_free(load(folder));
+        }
+        *one = *other = 0.0f;
+    }
     model_copy_clear(&c);
 }
 
@@ -338,8 +371,9 @@ int main(void)
         cmocka_unit_test(a_gain_needs_two_taps),
         cmocka_unit_test(bands_are_the_product_of_the_factors),
         cmocka_unit_test(bands_are_cut_from_a_plain_matrix),
-        cmocka_unit_test(matrix_biases_beyond_60_are_refused_wherever_they_stand),
+        cmocka_unit_test(matrix_biases_beyond_60_are_refused_where_they_are_read),
         cmocka_unit_test(factors_are_judged_by_their_products),
+        cmocka_unit_test(pairs_of_a_classifier_are_judged_within_the_window),
     };
 
     return cmocka_run_group_tests_name("fold", tests, setup, teardown);

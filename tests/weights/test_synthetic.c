@@ -113,11 +113,12 @@ static void no_bias_leads_before_the_first_byte(void **state)
 {
     (void)state;
     struct model *m = make("aft-local-12x512");
-    const struct block_weights *b = &m->blocks[m->config.depth - 1];
-    assert_int_equal(b->span, 32);
-    for (uint32_t t = 0; t < b->span; t++)
-        for (uint32_t lag = 0; lag < b->span; lag++)
-            assert_true((b->band[t * b->span + lag] == 0.0f) == (lag > t));
+    const float *band = m->blocks[m->config.depth - 1].biases;
+    const uint32_t span = model_config_span(&m->config);
+    assert_int_equal(span, 32);
+    for (uint32_t t = 0; t < span; t++)
+        for (uint32_t lag = 0; lag < span; lag++)
+            assert_true((band[t * span + lag] == 0.0f) == (lag > t));
     model_free(m);
 }
 

@@ -84,7 +84,7 @@ static void shards_load_like_a_single_file(void **state)
     assert_int_equal(shards->parameters, single->parameters);
     assert_true(shards->file_bytes > shards->parameters * sizeof(float));
     assert_int_equal(shards->arena_bytes, single->arena_bytes);
-    assert_memory_equal(shards->blocks[1].conv, single->blocks[1].conv, sizeof(float) * 8 * 25);
+    assert_memory_equal(shards->blocks[1].biases, single->blocks[1].biases, sizeof(float) * 8 * 25);
     assert_memory_equal(shards->head.weight, single->head.weight, sizeof(float) * 7 * 32);
     assert_memory_equal(shards->blocks[0].fc1.weight, single->blocks[0].fc1.weight, sizeof(float) * 128 * 32);
     model_free(single);
