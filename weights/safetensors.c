@@ -19,297 +19,176 @@
 #define DATA_ALIGNMENT 64u
 #define METADATA_KEY "__metadata__"
 
-struct named {
-    const struct tensor *tensor;
-};
-
 struct safetensors {
     json_t *header;
     struct tensor *tensors; /* [count], by offset */
-    struct named *by_name;  /* [count], by name */
     size_t count;
     uint8_t *data;
     uint64_t data_bytes, file_bytes;
 };
 
-/* Where we are, for messages. */
-struct place {
-    const char *path, *tensor;
-    uint64_t data_bytes;
-};
-
-/* The keys of an entry, all required. */
-static const char *const entry_keys[] = {"dtype", "shape", "data_offsets"};
-#define ENTRY_KEYS (sizeof entry_keys / sizeof entry_keys[0])
-
 /* ---- one tensor's entry ----------------------------------------------------------------------------------------- */
 
-static enum status entry_check_keys(const struct place *p, json_t *entry, struct error *err)
+static enum status entry_read_name(struct tensor *t, const char *path, const char *name, struct error *err)
 {
-    const char *key;
-    json_t *value;
+    const size_t length = strlen(name);
+    bool has_controls = false;
 
-    if (!json_is_object(entry))
-        return error_set_param(err, ERR_FORMAT, p->tensor, "%s: tensor \"%s\" is %s, expected an object", p->path,
-                               p->tensor, json_describe(entry).text);
-    for (size_t i = 0; i < ENTRY_KEYS; i++) {
-        if (json_object_get(entry, entry_keys[i]) == NULL)
-            return error_set_param(err, ERR_FORMAT, p->tensor, "%s: tensor \"%s\" has no %s", p->path, p->tensor,
-                                   entry_keys[i]);
-    }
-    json_object_foreach(entry, key, value)
-    {
-        bool known = false;
-        for (size_t i = 0; i < ENTRY_KEYS; i++)
-            known = known || strcmp(key, entry_keys[i]) == 0;
-        if (!known)
-            return error_set_param(err, ERR_FORMAT, p->tensor,
-                                   "%s: tensor \"%s\" has the unknown key \"%s\", expected only dtype, shape and "
-                                   "data_offsets",
-                                   p->path, p->tensor, json_quote(key).text);
-    }
-    return OK;
+    for (size_t i = 0; i < length; i++)
+        has_controls = has_controls || (unsigned char)name[i] < 0x20 || name[i] == 0x7F;
+    t->name = name;
+    if (length < TENSOR_NAME_MAX && !has_controls)
+        return OK;
+    return error_set_param(err, ERR_FORMAT, name, "%s: tensor \"%s\": its name has %zu bytes%s, expected at most %d",
+                           path, json_quote(name).text, length, has_controls ? " and control characters" : "",
+                           TENSOR_NAME_MAX - 1);
 }
 
-static enum status entry_read_dtype(const struct place *p, const json_t *value, struct tensor *t, struct error *err)
+static enum status entry_read_dtype(struct tensor *t, const char *path, const char *word, struct error *err)
 {
     static const enum dtype known[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_U8};
 
-    for (size_t i = 0; json_is_string(value) && i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(json_string_value(value), dtype_name(known[i])) == 0) {
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(word, dtype_name(known[i])) == 0) {
             t->dtype = known[i];
             return OK;
         }
     }
-    return error_set_param(err, ERR_FORMAT, p->tensor,
-                           "%s: tensor \"%s\": dtype is %s, expected \"F32\", \"F16\", \"BF16\" or \"U8\"", p->path,
-                           p->tensor, json_describe(value).text);
+    return error_set_param(err, ERR_FORMAT, t->name,
+                           "%s: tensor \"%s\": dtype is \"%s\", expected \"F32\", \"F16\", \"BF16\" or \"U8\"", path,
+                           t->name, json_quote(word).text);
 }
 
-static enum status entry_read_shape(const struct place *p, const json_t *value, struct tensor *t, struct error *err)
+static enum status entry_read_shape(struct tensor *t, const char *path, const json_t *value, struct error *err)
 {
-    const size_t rank = json_array_size(value); /* 0 for what is not a list */
+    const size_t rank = json_array_size(value), size = dtype_bytes(t->dtype); /* rank 0 for what is not a list */
 
     if (!json_is_array(value) || rank > TENSOR_RANK_MAX)
-        return error_set_param(err, ERR_FORMAT, p->tensor,
-                               "%s: tensor \"%s\": shape is %s, expected a list of at most %d integers", p->path,
-                               p->tensor, json_describe(value).text, TENSOR_RANK_MAX);
+        return error_set_param(err, ERR_FORMAT, t->name,
+                               "%s: tensor \"%s\": shape is %s, expected a list of at most %d integers", path, t->name,
+                               json_describe(value).text, TENSOR_RANK_MAX);
     t->rank = (uint32_t)rank;
-    t->elements = 1;
+    t->bytes = size;
     for (size_t i = 0; i < rank; i++) {
         const json_t *side = json_array_get(value, i);
         if (!json_is_integer(side) || json_integer_value(side) < 0)
-            return error_set_param(err, ERR_FORMAT, p->tensor,
-                                   "%s: tensor \"%s\": shape[%zu] is %s, expected an integer of at least 0", p->path,
-                                   p->tensor, i, json_describe(side).text);
+            return error_set_param(err, ERR_FORMAT, t->name,
+                                   "%s: tensor \"%s\": shape[%zu] is %s, expected an integer of at least 0", path,
+                                   t->name, i, json_describe(side).text);
         t->shape[i] = (uint64_t)json_integer_value(side);
-        if (t->shape[i] != 0 && t->elements > UINT64_MAX / t->shape[i])
-            return error_set_param(err, ERR_FORMAT, p->tensor,
-                                   "%s: tensor \"%s\": the product of its shape is beyond 64 bits", p->path, p->tensor);
-        t->elements *= t->shape[i];
+        if (t->shape[i] != 0 && t->bytes > UINT64_MAX / t->shape[i])
+            return error_set_param(err, ERR_FORMAT, t->name, "%s: tensor \"%s\": its size in bytes is beyond 64 bits",
+                                   path, t->name);
+        t->bytes *= t->shape[i];
     }
-    const size_t size = dtype_bytes(t->dtype);
-    if (t->elements > UINT64_MAX / size)
-        return error_set_param(err, ERR_FORMAT, p->tensor, "%s: tensor \"%s\": its size in bytes is beyond 64 bits",
-                               p->path, p->tensor);
-    t->bytes = t->elements * size;
+    t->elements = t->bytes / size;
     return OK;
 }
 
-/* *begin: where the tensor starts, counted from the header's end. */
-static enum status entry_read_offsets(const struct place *p, const json_t *value, const struct tensor *t,
-                                      uint64_t *begin, struct error *err)
+/* Its data is not there yet. */
+static enum status entry_read(struct tensor *t, const char *path, uint64_t data_bytes, const char *name, json_t *entry,
+                              struct error *err)
 {
-    uint64_t ends[2];
+    const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
+    const json_t *first = json_array_get(offsets, 0), *last = json_array_get(offsets, 1);
+    const json_int_t begin = json_integer_value(first), end = json_integer_value(last);
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
 
-    if (!json_is_array(value) || json_array_size(value) != 2)
-        return error_set_param(err, ERR_FORMAT, p->tensor,
-                               "%s: tensor \"%s\": data_offsets is %s, expected a list of 2 integers", p->path,
-                               p->tensor, json_describe(value).text);
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *end = json_array_get(value, i);
-        if (!json_is_integer(end) || json_integer_value(end) < 0)
-            return error_set_param(err, ERR_FORMAT, p->tensor,
-                                   "%s: tensor \"%s\": data_offsets[%zu] is %s, expected an integer of at least 0",
-                                   p->path, p->tensor, i, json_describe(end).text);
-        ends[i] = (uint64_t)json_integer_value(end);
-    }
-    if (ends[0] > ends[1])
-        return error_set_param(err, ERR_FORMAT, p->tensor,
-                               "%s: tensor \"%s\": data_offsets begin at %" PRIu64 ", after their end %" PRIu64,
-                               p->path, p->tensor, ends[0], ends[1]);
-    if (ends[1] > p->data_bytes)
-        return error_set_param(err, ERR_FORMAT, p->tensor,
-                               "%s: tensor \"%s\": data_offsets end at %" PRIu64 ", expected at most %" PRIu64
-                               ", the bytes after the header: is the file truncated?",
-                               p->path, p->tensor, ends[1], p->data_bytes);
-    if (ends[1] - ends[0] != t->bytes)
-        return error_set_param(err, ERR_FORMAT, p->tensor,
-                               "%s: tensor \"%s\": data_offsets span %" PRIu64 " bytes, expected %" PRIu64 " (%" PRIu64
-                               " elements of %s)",
-                               p->path, p->tensor, ends[1] - ends[0], t->bytes, t->elements, dtype_name(t->dtype));
-    *begin = ends[0];
-    return OK;
-}
-
-static enum status entry_check_name(const char *path, const char *name, struct error *err)
-{
-    const struct quoted shown = json_quote(name);
-
-    if (strlen(name) >= TENSOR_NAME_MAX)
-        return error_set_param(err, ERR_FORMAT, shown.text,
-                               "%s: tensor \"%s\": its name has %zu bytes, expected at most %d", path, shown.text,
-                               strlen(name), TENSOR_NAME_MAX - 1);
-    for (const char *c = name; *c != '\0'; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7F)
-            return error_set_param(err, ERR_FORMAT, shown.text, "%s: tensor \"%s\": its name holds control characters",
-                                   path, shown.text);
-    }
+    enum status st = entry_read_name(t, path, name, err);
+    if (st != OK)
+        return st;
+    if (dtype == NULL || shape == NULL || !json_is_integer(first) || !json_is_integer(last) ||
+        json_array_size(offsets) != 2 || json_object_size(entry) != 3)
+        return error_set_param(
+            err, ERR_FORMAT, name,
+            "%s: tensor \"%s\": expected an object of exactly dtype, a string, shape, and data_offsets, "
+            "a list of 2 integers",
+            path, name);
+    st = entry_read_dtype(t, path, dtype, err);
+    if (st == OK)
+        st = entry_read_shape(t, path, shape, err);
+    if (st != OK)
+        return st;
+    if (begin < 0 || begin > end || (uint64_t)end > data_bytes || (uint64_t)(end - begin) != t->bytes)
+        return error_set_param(
+            err, ERR_FORMAT, name,
+            "%s: tensor \"%s\": data_offsets are %" PRId64 " and %" PRId64 ", expected %" PRIu64 " bytes (%" PRIu64
+            " elements of %s) among the %" PRIu64 " after the header: is the file truncated?",
+            path, name, (int64_t)begin, (int64_t)end, t->bytes, t->elements, dtype_name(t->dtype), data_bytes);
+    t->begin = (uint64_t)begin;
     return OK;
 }
 
 /* ---- the header as a whole -------------------------------------------------------------------------------------- */
 
-/* A tensor while the header is parsed: its data is not there yet. */
-struct entry {
-    struct tensor tensor;
-    uint64_t begin;
-};
-
-static enum status header_check_metadata(const char *path, json_t *metadata, struct error *err)
-{
-    const char *key;
-    json_t *value;
-
-    if (!json_is_object(metadata))
-        return error_set(err, ERR_FORMAT, "%s: " METADATA_KEY " is %s, expected an object of strings", path,
-                         json_describe(metadata).text);
-    json_object_foreach(metadata, key, value)
-    {
-        if (!json_is_string(value))
-            return error_set(err, ERR_FORMAT, "%s: " METADATA_KEY " \"%s\" is %s, expected a string", path,
-                             json_quote(key).text, json_describe(value).text);
-    }
-    return OK;
-}
-
-static enum status header_read_entries(struct entry *entries, size_t *count, json_t *header, const char *path,
-                                       uint64_t data_bytes, struct error *err)
-{
-    const char *key;
-    json_t *value;
-    size_t n = 0;
-
-    json_object_foreach(header, key, value)
-    {
-        enum status st;
-        if (strcmp(key, METADATA_KEY) == 0) {
-            st = header_check_metadata(path, value, err);
-            if (st != OK)
-                return st;
-            continue;
-        }
-        const struct place p = {.path = path, .tensor = key, .data_bytes = data_bytes};
-        struct entry *e = &entries[n++];
-        e->tensor.name = key;
-        st = entry_check_name(path, key, err);
-        if (st == OK)
-            st = entry_check_keys(&p, value, err);
-        if (st == OK)
-            st = entry_read_dtype(&p, json_object_get(value, "dtype"), &e->tensor, err);
-        if (st == OK)
-            st = entry_read_shape(&p, json_object_get(value, "shape"), &e->tensor, err);
-        if (st == OK)
-            st = entry_read_offsets(&p, json_object_get(value, "data_offsets"), &e->tensor, &e->begin, err);
-        if (st != OK)
-            return st;
-    }
-    *count = n;
-    return OK;
-}
-
 /* By offset; an empty tensor comes before another one at the same offset. */
-static int entry_compare(const void *a, const void *b)
+static int tensor_compare(const void *a, const void *b)
 {
-    const struct entry *x = a, *y = b;
+    const struct tensor *x = a, *y = b;
 
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
-    if (x->tensor.bytes != y->tensor.bytes)
-        return x->tensor.bytes < y->tensor.bytes ? -1 : 1;
-    return strcmp(x->tensor.name, y->tensor.name);
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? -1 : 1;
+    return strcmp(x->name, y->name);
 }
 
-/* Sorted entries must tile the data: no gap, no overlap, nothing after the last. */
-static enum status header_check_tiling(const struct entry *entries, size_t count, const char *path, uint64_t data_bytes,
-                                       struct error *err)
+/* Sorted tensors must tile the data: no gap, no overlap, nothing after the last. */
+static enum status header_check_tiling(const struct safetensors *s, const char *path, struct error *err)
 {
     uint64_t at = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        const char *name = entries[i].tensor.name;
-        if (entries[i].begin > at)
-            return error_set_param(err, ERR_FORMAT, name,
+    for (size_t i = 0; i < s->count; i++) {
+        const struct tensor *t = &s->tensors[i];
+        if (t->begin > at)
+            return error_set_param(err, ERR_FORMAT, t->name,
                                    "%s: tensor \"%s\" begins at %" PRIu64 ", expected %" PRIu64
                                    ": the bytes between belong to no tensor",
-                                   path, name, entries[i].begin, at);
-        if (entries[i].begin < at)
-            return error_set_param(err, ERR_FORMAT, name,
+                                   path, t->name, t->begin, at);
+        if (t->begin < at)
+            return error_set_param(err, ERR_FORMAT, t->name,
                                    "%s: tensor \"%s\" begins at %" PRIu64 ", expected %" PRIu64
                                    ": it overlaps tensor \"%s\"",
-                                   path, name, entries[i].begin, at, entries[i - 1].tensor.name);
-        at += entries[i].tensor.bytes;
+                                   path, t->name, t->begin, at, t[-1].name);
+        at += t->bytes;
     }
-    if (at != data_bytes)
+    if (at != s->data_bytes)
         return error_set(err, ERR_FORMAT,
                          "%s: the tensors end at %" PRIu64 " of the %" PRIu64
                          " bytes after the header, expected them to fill the file",
-                         path, at, data_bytes);
+                         path, at, s->data_bytes);
     return OK;
 }
 
-static int name_compare(const void *a, const void *b)
-{
-    const struct named *x = a, *y = b;
-
-    return strcmp(x->tensor->name, y->tensor->name);
-}
-
-/* s->header -> s->tensors, s->by_name, s->count; s->data is allocated, not filled. */
+/* s->header -> s->tensors, s->count; s->data is allocated, not filled. */
 static enum status header_bind(struct safetensors *s, const char *path, struct error *err)
 {
-    enum status st;
     const size_t room = json_object_size(s->header) + 1; /* calloc(0) may be NULL */
-    struct entry *entries = calloc(room, sizeof *entries);
     const uint64_t rounded = (s->data_bytes / DATA_ALIGNMENT + 1) * DATA_ALIGNMENT;
+    const char *name;
+    json_t *entry;
 
     s->tensors = calloc(room, sizeof *s->tensors);
-    s->by_name = calloc(room, sizeof *s->by_name);
-    if (entries == NULL || s->tensors == NULL || s->by_name == NULL) {
-        st = error_set(err, ERR_NOMEM, "%s: not enough memory for %zu tensors", path, room);
-        goto done;
+    if (s->tensors == NULL)
+        return error_set(err, ERR_NOMEM, "%s: not enough memory for %zu tensors", path, room);
+    json_object_foreach(s->header, name, entry)
+    {
+        if (strcmp(name, METADATA_KEY) == 0)
+            continue;
+        const enum status st = entry_read(&s->tensors[s->count++], path, s->data_bytes, name, entry, err);
+        if (st != OK)
+            return st;
     }
-    st = header_read_entries(entries, &s->count, s->header, path, s->data_bytes, err);
+    qsort(s->tensors, s->count, sizeof *s->tensors, tensor_compare);
+    const enum status st = header_check_tiling(s, path, err);
     if (st != OK)
-        goto done;
-    qsort(entries, s->count, sizeof *entries, entry_compare);
-    st = header_check_tiling(entries, s->count, path, s->data_bytes, err);
-    if (st != OK)
-        goto done;
+        return st;
     s->data = aligned_alloc(DATA_ALIGNMENT, (size_t)rounded);
-    if (s->data == NULL) {
-        st = error_set(err, ERR_NOMEM, "%s: not enough memory for %" PRIu64 " bytes of tensors", path, s->data_bytes);
-        goto done;
-    }
-    for (size_t i = 0; i < s->count; i++) {
-        s->tensors[i] = entries[i].tensor;
-        s->tensors[i].data = s->data + entries[i].begin;
-        s->by_name[i].tensor = &s->tensors[i];
-    }
-    qsort(s->by_name, s->count, sizeof *s->by_name, name_compare);
-done:
-    free(entries);
-    return st;
+    if (s->data == NULL)
+        return error_set(err, ERR_NOMEM, "%s: not enough memory for %" PRIu64 " bytes of tensors", path, s->data_bytes);
+    for (size_t i = 0; i < s->count; i++)
+        s->tensors[i].data = s->data + s->tensors[i].begin;
+    return OK;
 }
 
 /* The first bytes of `f` -> *header; *data_bytes is what follows them in the file. */
@@ -338,16 +217,9 @@ static enum status header_read(json_t **header, uint64_t *data_bytes, struct fil
     if (text == NULL)
         return error_set(err, ERR_NOMEM, "%s: not enough memory for a header of %" PRIu64 " bytes", f->path, length);
     st = file_read(f, text, (size_t)length, err);
-    if (st != OK)
-        goto done;
-    if (length == 0 || text[0] != '{') {
-        st = error_set(err, ERR_FORMAT, "%s: the header does not begin with '{'", f->path);
-        goto done;
-    }
-    st = json_parse_object(header, text, (size_t)length, f->path, err);
     if (st == OK)
-        *data_bytes = f->size - LENGTH_BYTES - length;
-done:
+        st = json_parse_object(header, text, (size_t)length, f->path, err);
+    *data_bytes = f->size - LENGTH_BYTES - length;
     free(text);
     return st;
 }
@@ -391,7 +263,6 @@ void safetensors_close(struct safetensors *st)
         return;
     json_decref(st->header);
     free(st->tensors);
-    free(st->by_name);
     free(st->data);
     free(st);
 }
@@ -414,9 +285,8 @@ const struct tensor *safetensors_at(const struct safetensors *st, size_t i)
 
 const struct tensor *safetensors_find(const struct safetensors *st, const char *name)
 {
-    const struct tensor key = {.name = name};
-    const struct named wanted = {.tensor = &key};
-    const struct named *found = bsearch(&wanted, st->by_name, st->count, sizeof *st->by_name, name_compare);
-
-    return found == NULL ? NULL : found->tensor;
+    for (size_t i = 0; i < st->count; i++)
+        if (strcmp(st->tensors[i].name, name) == 0)
+            return &st->tensors[i];
+    return NULL;
 }

@@ -22,7 +22,7 @@ struct tensor {
     uint64_t shape[TENSOR_RANK_MAX];
     uint64_t elements; /* the product of shape; 1 for rank 0 */
     const uint8_t *data;
-    uint64_t bytes;
+    uint64_t begin, bytes; /* of the data: where it begins behind the header, and its size */
 };
 
 struct safetensors;

@@ -1,6 +1,6 @@
 /* tensor_set.c - one file or many, seen as one set of tensors with unique names. Any thread; no state.
  * Invariants of a finished set: the files hold exactly the tensors that the index names, each in the file that it
- * names; by_name is sorted. */
+ * names. */
 #include "weights/tensor_set.h"
 
 #include <assert.h>
@@ -18,11 +18,6 @@
 static const char single_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";
 
-struct named {
-    const char *name;
-    size_t number; /* in `tensors` */
-};
-
 struct shard {
     char *name; /* the file's name inside the folder; owned */
     struct safetensors *file;
@@ -36,8 +31,7 @@ struct item {
 struct tensor_set {
     struct shard *shards; /* [shard_count] */
     size_t shard_count;
-    struct item *tensors;  /* [count] */
-    struct named *by_name; /* [count] */
+    struct item *tensors; /* [count] */
     size_t count;
     uint64_t bytes;
 };
@@ -120,29 +114,16 @@ static enum status set_open_files(struct tensor_set *s, const char *dir, struct 
 
 /* ---- names ------------------------------------------------------------------------------------------------------ */
 
-static int named_compare(const void *a, const void *b)
-{
-    const struct named *x = a, *y = b;
-
-    return strcmp(x->name, y->name);
-}
-
 static enum status set_collect(struct tensor_set *s, const char *dir, struct error *err)
 {
     size_t n = 0;
 
     s->tensors = calloc(s->count + 1, sizeof *s->tensors);
-    s->by_name = calloc(s->count + 1, sizeof *s->by_name);
-    if (s->tensors == NULL || s->by_name == NULL)
+    if (s->tensors == NULL)
         return error_set(err, ERR_NOMEM, "%s: not enough memory for %zu tensors", dir, s->count);
-    for (size_t i = 0; i < s->shard_count; i++) {
-        for (size_t j = 0; j < safetensors_count(s->shards[i].file); j++) {
-            s->tensors[n] = (struct item){.tensor = safetensors_at(s->shards[i].file, j), .shard = i};
-            s->by_name[n] = (struct named){.name = s->tensors[n].tensor->name, .number = n};
-            n++;
-        }
-    }
-    qsort(s->by_name, s->count, sizeof *s->by_name, named_compare);
+    for (size_t i = 0; i < s->shard_count; i++)
+        for (size_t j = 0; j < safetensors_count(s->shards[i].file); j++)
+            s->tensors[n++] = (struct item){.tensor = safetensors_at(s->shards[i].file, j), .shard = i};
     return OK;
 }
 
@@ -165,6 +146,8 @@ static enum status set_check_map(const struct tensor_set *s, json_t *map, const 
                                    "%s: %s holds tensor \"%s\", which weight_map expects in %s", index_path, holder,
                                    t->tensor->name, json_quote(json_string_value(file)).text);
     }
+    if (json_object_size(map) == s->count) /* no tensor is held twice: its file is the one that the map names */
+        return OK;
     json_object_foreach(map, name, file)
     {
         if (tensor_set_find(s, name) == s->count)
@@ -277,7 +260,6 @@ void tensor_set_close(struct tensor_set *s)
     }
     free(s->shards);
     free(s->tensors);
-    free(s->by_name);
     free(s);
 }
 
@@ -297,10 +279,12 @@ const struct tensor *tensor_set_at(const struct tensor_set *s, size_t i)
     return s->tensors[i].tensor;
 }
 
+/* One by one: even models of many blocks have some thousand tensors, of which each is looked for once. */
 size_t tensor_set_find(const struct tensor_set *s, const char *name)
 {
-    const struct named key = {.name = name};
-    const struct named *found = bsearch(&key, s->by_name, s->count, sizeof *s->by_name, named_compare);
+    size_t i = 0;
 
-    return found == NULL ? s->count : found->number;
+    while (i < s->count && strcmp(s->tensors[i].tensor->name, name) != 0)
+        i++;
+    return i;
 }
