@@ -10,7 +10,6 @@
 
 #include "config/version.h"
 #include "engine/core/processors.h"
-#include "engine/mixers/mixer_table.h"
 #include "engine/pass/decoder.h"
 #include "engine/pass/encoder.h"
 
@@ -213,13 +212,9 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
 enum status engine_open(struct engine **ret, const struct model *m, const struct engine_options *o, struct error *err)
 {
     struct engine *e = NULL;
-    const struct mixer *mixer = mixer_find(&m->config);
     enum status st = check_options(m, o, err);
     if (st != OK)
         return st;
-    if (mixer == NULL)
-        return error_set_param(err, ERR_ARGUMENT, "mixer.type", "the task %s is not supported with the mixer %s",
-                               model_task_name(m->config.task), mixer_type_name(m->config.mixer.type));
     gemm_setup();
     e = calloc(1, sizeof *e);
     if (e != NULL) {
@@ -232,7 +227,7 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     }
     workspace_init(&e->workspace);
     e->core.config = &m->config;
-    e->core.mixer = mixer;
+    e->core.mixer = mixer_table[m->config.mixer.type];
     e->core.kernels = kernels_select(o->isa);
     e->core.threads = o->threads != 0 ? o->threads : processors_count();
     e->core.places = &e->places;
@@ -278,7 +273,10 @@ const struct engine_info *engine_info(const struct engine *e)
 
 uint32_t engine_batch_max(const struct engine *e, uint32_t elements)
 {
-    return encoder_batch_max(&e->encoder, elements);
+    const struct encoder *n = &e->encoder;
+    assert(elements > 0 && elements <= n->elements_max);
+    const uint64_t fit = n->rows_max / (elements + encoder_rows_before(n));
+    return fit < n->images_max ? (uint32_t)fit : n->images_max;
 }
 
 void engine_images_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width)
@@ -306,28 +304,42 @@ bool engine_batch_step_part(struct engine *e, size_t inputs_max)
 
 size_t engine_batch_left(const struct engine *e)
 {
-    return encoder_left(&e->encoder, &e->core);
+    assert(e->encoder.next_block < e->core.config->depth);
+    return e->encoder.pass.sequences - e->encoder.next_sequence;
+}
+
+/* Is the batch done, and has it an i-th input? */
+static bool is_done(const struct engine *e, size_t i)
+{
+    return e->encoder.next_block == e->core.config->depth && i < e->encoder.pass.sequences;
 }
 
 const float *engine_batch_logits(const struct engine *e, size_t i)
 {
-    return encoder_logits(&e->encoder, &e->core, i);
+    assert(is_done(e, i));
+    return e->encoder.logits + i * e->core.head.n;
 }
 
 const float *engine_batch_pooled(const struct engine *e, size_t i)
 {
-    return encoder_pooled(&e->encoder, &e->core, i);
+    assert(is_done(e, i));
+    return e->encoder.pooled + i * e->core.dims.channels;
 }
 
 void engine_batch_want_map(struct engine *e, size_t i, uint32_t layer, uint32_t head)
 {
+    struct encoder *n = &e->encoder;
     assert(head < engine_heads(e) || head == ENGINE_ALL_HEADS);
-    encoder_want_map(&e->encoder, &e->core, i, layer, head);
+    assert(e->core.config->input == INPUT_IMAGE && n->next_block == 0 && n->next_sequence == 0);
+    assert(i < n->pass.sequences && layer < e->core.config->depth);
+    n->wishes[i] = (struct map_wish){.wanted = true, .layer = layer, .head = head};
+    n->any_wish = true;
 }
 
 const float *engine_batch_map(const struct engine *e, size_t i)
 {
-    return encoder_map(&e->encoder, &e->core, i);
+    assert(is_done(e, i) && e->encoder.wishes[i].wanted);
+    return e->encoder.maps + i * e->encoder.elements_each;
 }
 
 uint32_t engine_heads(const struct engine *e)
@@ -337,8 +349,8 @@ uint32_t engine_heads(const struct engine *e)
 
 struct engine_biases engine_biases_shape(const struct engine *e)
 {
-    const struct mixer *mixer = e->core.mixer;
-    return mixer->biases_shape != NULL ? mixer->biases_shape(&e->core) : (struct engine_biases){0};
+    const bool has_any = mixer_facts(e->core.config->mixer.type)->biases != BIASES_NONE;
+    return has_any ? e->core.mixer->biases_shape(&e->core) : (struct engine_biases){0};
 }
 
 void engine_biases_read(const struct engine *e, uint32_t layer, uint32_t head, float *out)
@@ -359,20 +371,36 @@ uint32_t engine_stream_position(const struct engine *e, uint32_t stream)
     return e->decoder.states.position[stream];
 }
 
+/* Walk over all layers of a state at `position`. */
+static void walk(const struct engine *e, float *state, uint32_t position, struct state_walk *w)
+{
+    const struct mixer *mixer = e->core.mixer;
+    const size_t floats = mixer->layer_floats(&e->core);
+    for (uint32_t layer = 0; position > 0 && layer < e->core.config->depth; layer++)
+        mixer->walk_state(&e->core, layer, state + layer * floats, position, w);
+}
+
 void engine_stream_copy(struct engine *e, uint32_t from, uint32_t to)
 {
+    const struct stream_states *s = &e->decoder.states;
     assert(from != to);
-    decoder_copy(&e->decoder, &e->core, from, to);
+    float *source = stream_states_at(s, from);
+    struct state_walk w = {.kind = STATE_COPY, .from = source, .to = stream_states_at(s, to)};
+    walk(e, source, s->position[from], &w);
+    s->position[to] = s->position[from];
 }
 
 size_t engine_stream_saved_bytes(const struct engine *e, uint32_t position)
 {
-    return decoder_saved_bytes(&e->decoder, &e->core, position);
+    struct state_walk w = {.kind = STATE_COUNT};
+    walk(e, e->decoder.states.memory, position, &w);
+    return w.floats * sizeof *e->decoder.states.memory;
 }
 
 void engine_stream_save(struct engine *e, uint32_t stream, uint8_t *out)
 {
-    decoder_save(&e->decoder, &e->core, stream, out);
+    struct state_walk w = {.kind = STATE_SAVE, .out = out};
+    walk(e, stream_states_at(&e->decoder.states, stream), e->decoder.states.position[stream], &w);
 }
 
 enum status engine_stream_check(const struct engine *e, uint32_t position, const uint8_t *in, size_t size,
@@ -386,7 +414,9 @@ enum status engine_stream_check(const struct engine *e, uint32_t position, const
     if (size != expected)
         return error_set_param(err, ERR_ARGUMENT, "state", "the state has %zu bytes, expected %zu at position %u", size,
                                expected, position);
-    if (!decoder_saved_is_finite(&e->decoder, &e->core, position, in))
+    struct state_walk w = {.kind = STATE_CHECK, .in = in};
+    walk(e, e->decoder.states.memory, position, &w);
+    if (w.is_not_a_number)
         return error_set_param(err, ERR_ARGUMENT, "state", "the state contains a number that is not finite");
     return OK;
 }
@@ -394,7 +424,9 @@ enum status engine_stream_check(const struct engine *e, uint32_t position, const
 void engine_stream_restore(struct engine *e, uint32_t stream, uint32_t position, const uint8_t *in)
 {
     assert(position <= e->decoder.context && position <= ENGINE_POSITION_MAX);
-    decoder_restore(&e->decoder, &e->core, stream, position, in);
+    struct state_walk w = {.kind = STATE_RESTORE, .in = in};
+    walk(e, stream_states_at(&e->decoder.states, stream), position, &w);
+    e->decoder.states.position[stream] = position;
 }
 
 void engine_feed(struct engine *e, const struct engine_part *parts, size_t n)

@@ -1,6 +1,6 @@
 /* mixers.h - the one list of token mixers, with a row for each: what the model format knows of it. What it computes is
  * in engine/mixers/NAME.c, as the `const struct mixer mixer_NAME` that engine/block/mixer.h declares for each row: a
- * mixer is such a file and a row here. Constants; any thread. */
+ * mixer is such a file and a row here. Those that differ in their biases alone share a file. Constants; any thread. */
 #ifndef WEIGHTS_MIXERS_H
 #define WEIGHTS_MIXERS_H
 
@@ -94,12 +94,11 @@ struct mixer_facts {
 
 /* constant, name in C, word, those other facts that are not 0 */
 #define MIXERS(X)                                                                                                   \
-    X(AFT_FULL, aft_full, "aft-full", .options = AFT_OPTIONS, .keys = KEYS_PER_CHANNEL, .biases = BIASES_PER_PAIR,  \
+    X(AFT_FULL, aft, "aft-full", .options = AFT_OPTIONS, .keys = KEYS_PER_CHANNEL, .biases = BIASES_PER_PAIR,       \
       .streams = STREAMS_GROWING)                                                                                   \
-    X(AFT_LOCAL, aft_local, "aft-local", .options = AFT_OPTIONS | OPTION_WINDOW, .keys = KEYS_PER_CHANNEL,          \
+    X(AFT_LOCAL, aft, "aft-local", .options = AFT_OPTIONS | OPTION_WINDOW, .keys = KEYS_PER_CHANNEL,                \
       .biases = BIASES_PER_PAIR, .streams = STREAMS_TO_CONTEXT)                                                     \
-    X(AFT_SIMPLE, aft_simple, "aft-simple", .options = AFT_OPTIONS, .keys = KEYS_PER_CHANNEL,                       \
-      .streams = STREAMS_ENDLESS)                                                                                   \
+    X(AFT_SIMPLE, aft, "aft-simple", .options = AFT_OPTIONS, .keys = KEYS_PER_CHANNEL, .streams = STREAMS_ENDLESS)  \
     X(AFT_CONV, aft_conv, "aft-conv", .options = AFT_OPTIONS | OPTION_HEADS | OPTION_KERNEL, .keys = KEYS_PER_HEAD, \
       .biases = BIASES_PER_OFFSET, .streams = STREAMS_ENDLESS)                                                      \
     X(ATTENTION, attention, "attention", .options = OPTION_HEADS, .streams = STREAMS_GROWING)                       \

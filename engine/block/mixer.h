@@ -1,5 +1,5 @@
-/* mixer.h - what a token mixer provides. One file in mixers/ for each, and its row in weights/mixers.h, which has what
- * the model format knows of it.
+/* mixer.h - what a token mixer provides. One file in mixers/ for each, or for those that differ in their biases alone,
+ * and its row in weights/mixers.h, which has what the model format knows of it.
  * A mixer reads q, k and v from the activations' qkv rows and leaves its output, before the out projection, in h. */
 #ifndef ENGINE_BLOCK_MIXER_H
 #define ENGINE_BLOCK_MIXER_H
@@ -82,6 +82,7 @@ struct mixer {
 #define X(constant, name, ...) extern const struct mixer mixer_##name;
 MIXERS(X)
 #undef X
+extern const struct mixer *const mixer_table[MIXER_COUNT]; /* by enum mixer_type */
 
 /* The calling thread's part of the scratch. */
 static inline float *mixer_thread_scratch(const struct mixer_scratch *s)

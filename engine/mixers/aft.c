@@ -1,6 +1,10 @@
-/* aft.c - see aft.h; the parallel form. Numerators and denominators are matrix products of exp(w) [T, T] with e v and
- * e [T, channels], where e = exp(k) / 2^r: every token sees the largest key, so what falls below float32's range cannot
- * matter. For biases beyond BIAS_FACTORED, or tokens that are not seen at all, each position is computed by itself. */
+/* aft.c - AFT (Zhai et al. 2021, eq. 2) with a bias for each pair of positions (aft-full), for those within a window,
+ * beyond which w is 0 (aft-local, section 3.2), or none (aft-simple, eq. 5: a sequence has one weighted mean for all of
+ * its tokens). A stream's state (aft_streams.c) is of fixed size, but for aft-full, whose window is all of T: as with
+ * attention, the longer the text is, the more a step costs.
+ * In the parallel form numerators and denominators are matrix products of exp(w) [T, T] with e v and e [T, channels],
+ * where e = exp(k) / 2^r: every token sees the largest key, so what falls below float32's range cannot matter. For
+ * biases beyond BIAS_FACTORED, or tokens that are not seen at all, each position is computed by itself. */
 #include "engine/mixers/aft.h"
 
 #include <math.h>
@@ -18,7 +22,7 @@ static const float *biases_of(const struct engine_core *e, const struct block_we
     return bw->biases;
 }
 
-void aft_plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
+static void plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
 {
     size_t n;
     const float *biases = biases_of(e, bw, &n);
@@ -29,7 +33,7 @@ void aft_plan(struct block *b, struct workspace *w, const struct engine_core *e,
     workspace_note(w, &b->biases, n, sizeof *b->biases);
 }
 
-void aft_pack(struct block *b, const struct engine_core *e, const struct block_weights *bw)
+static void pack(struct block *b, const struct engine_core *e, const struct block_weights *bw)
 {
     size_t n;
     const float *biases = biases_of(e, bw, &n);
@@ -39,7 +43,7 @@ void aft_pack(struct block *b, const struct engine_core *e, const struct block_w
 
 /* ---- biases to look at ------------------------------------------------------------------------------------------- */
 
-struct engine_biases aft_biases_shape(const struct engine_core *e)
+static struct engine_biases biases_shape(const struct engine_core *e)
 {
     const struct model_config *c = e->config;
     struct engine_biases s = {.layers = c->depth, .heads = 1, .height = 1};
@@ -52,9 +56,9 @@ struct engine_biases aft_biases_shape(const struct engine_core *e)
     return s;
 }
 
-void aft_read_biases(const struct engine_core *e, uint32_t layer, uint32_t head, float *out)
+static void read_biases(const struct engine_core *e, uint32_t layer, uint32_t head, float *out)
 {
-    const struct engine_biases s = aft_biases_shape(e);
+    const struct engine_biases s = biases_shape(e);
     const struct model_config *c = e->config;
     const struct block *b = &e->blocks[layer];
     const size_t n = (size_t)s.height * s.width, tokens = model_config_tokens(c);
@@ -73,7 +77,7 @@ void aft_read_biases(const struct engine_core *e, uint32_t layer, uint32_t head,
 /* ---- mixing ------------------------------------------------------------------------------------------------------ */
 
 /* e v, then numerator and denominator, which are plain sums without biases. */
-uint64_t aft_macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass)
+static uint64_t macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass)
 {
     if (pass == NULL)
         return aft_step_macs(e, b);
@@ -81,8 +85,8 @@ uint64_t aft_macs(const struct engine_core *e, const struct block *b, const stru
     return (uint64_t)pass->sequences * pass->tokens * e->dims.dim * (1 + 2 * weights);
 }
 
-void aft_plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
-                      uint32_t tokens)
+static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
+                         uint32_t tokens)
 {
     (void)tokens;
     workspace_note(w, &s->e, rows * e->dims.channels, sizeof *s->e);
@@ -156,8 +160,8 @@ static void mix_exact(const struct engine_core *e, const struct block *b, const 
     }
 }
 
-void aft_mix_sequences(const struct engine_core *e, uint32_t layer, const struct activations *a,
-                       const struct mixer_scratch *s, const struct sequence_pass *pass)
+static void mix_sequences(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                          const struct mixer_scratch *s, const struct sequence_pass *pass)
 {
     const struct block *b = &e->blocks[layer];
     if (b->exact)
@@ -165,3 +169,17 @@ void aft_mix_sequences(const struct engine_core *e, uint32_t layer, const struct
     else
         mix_factored(e, b, a, s, pass);
 }
+
+const struct mixer mixer_aft = {
+    .plan = plan,
+    .pack = pack,
+    .layer_floats = aft_layer_floats,
+    .mix_streams = aft_mix_streams,
+    .mix_parts = aft_mix_parts,
+    .walk_state = aft_walk_state,
+    .plan_scratch = plan_scratch,
+    .mix_sequences = mix_sequences,
+    .macs = macs,
+    .biases_shape = biases_shape,
+    .read_biases = read_biases,
+};

@@ -1,15 +1,8 @@
-/* mixer_table.c - see mixer_table.h. */
-#include "engine/mixers/mixer_table.h"
+/* mixer_table.c - the mixers of weights/mixers.h, by what a model asks for. */
+#include "engine/block/mixer.h"
 
-static const struct mixer *const mixers[] = {
+const struct mixer *const mixer_table[MIXER_COUNT] = {
 #define X(constant, name, ...) [MIXER_##constant] = &mixer_##name,
     MIXERS(X)
 #undef X
 };
-
-const struct mixer *mixer_find(const struct model_config *c)
-{
-    const struct mixer *m = mixers[c->mixer.type];
-    const bool has_form = model_config_causal(c) ? m->mix_streams != NULL : m->mix_sequences != NULL;
-    return has_form ? m : NULL;
-}

@@ -44,14 +44,4 @@ void decoder_pack(struct decoder *n, const struct engine_core *e, const struct m
 /* As engine_feed (engine.h). */
 void decoder_feed(struct decoder *n, const struct engine_core *e, const struct engine_part *parts, size_t count);
 
-/* As engine_stream_copy, engine_stream_saved_bytes and engine_stream_save. */
-void decoder_copy(struct decoder *n, const struct engine_core *e, uint32_t from, uint32_t to);
-size_t decoder_saved_bytes(const struct decoder *n, const struct engine_core *e, uint32_t position);
-void decoder_save(const struct decoder *n, const struct engine_core *e, uint32_t stream, uint8_t *out);
-/* For a position within the context. */
-bool decoder_saved_is_finite(const struct decoder *n, const struct engine_core *e, uint32_t position,
-                             const uint8_t *in);
-void decoder_restore(struct decoder *n, const struct engine_core *e, uint32_t stream, uint32_t position,
-                     const uint8_t *in);
-
 #endif

@@ -15,12 +15,6 @@ static size_t patch_values(const struct model_config *c)
     return (size_t)3 * c->patch[0] * c->patch[1];
 }
 
-/* Rows of a picture before its first patch. */
-static size_t rows_before(const struct encoder *n)
-{
-    return n->cls_token != NULL ? 1 : 0;
-}
-
 void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
                   uint32_t images_max, uint32_t trained_elements, uint32_t elements_max)
 {
@@ -77,13 +71,6 @@ void encoder_pack(struct encoder *n, const struct engine_core *e, const struct m
         rows_pack(n->pos_embed, m->pos_embed, model_config_tokens(c), &e->dims);
 }
 
-uint32_t encoder_batch_max(const struct encoder *n, uint32_t elements)
-{
-    assert(elements > 0 && elements <= n->elements_max);
-    const uint64_t fit = n->rows_max / (elements + rows_before(n));
-    return fit < n->images_max ? (uint32_t)fit : n->images_max;
-}
-
 /* One row of patches of a picture: pixels [ph, width * pw, 3] -> out [width, 3 * ph * pw]. */
 static void cut_patches(float *out, const uint8_t *pixels, const float *levels, uint32_t width, uint32_t ph,
                         uint32_t pw)
@@ -99,15 +86,15 @@ static void cut_patches(float *out, const uint8_t *pixels, const float *levels, 
 /* A batch of `count` grids of elements. */
 static void begin(struct encoder *n, const struct engine_core *e, size_t count, uint32_t down, uint32_t across)
 {
-    const uint32_t tokens = down * across + (uint32_t)rows_before(n);
-    const bool grid = rows_before(n) == 0;
+    const uint32_t tokens = down * across + (uint32_t)encoder_rows_before(n);
+    const bool grid = encoder_rows_before(n) == 0;
     n->elements_each = (size_t)down * across;
     n->pass = (struct sequence_pass){
         .sequences = count, .tokens = tokens, .height = grid ? down : 1, .width = grid ? across : tokens};
     n->next_block = 0;
     n->next_sequence = 0;
     n->any_wish = false;
-    assert(count >= 1 && count <= encoder_batch_max(n, down * across));
+    assert(count >= 1 && count <= n->images_max && count * tokens <= n->rows_max);
     assert(e->config->input != INPUT_IMAGE || !model_config_fixed_size(e->config, n->pos_embed != NULL) ||
            tokens == model_config_tokens(e->config));
     assert(e->config->input == INPUT_IMAGE || tokens <= e->config->context);
@@ -149,11 +136,11 @@ static void embed_patches(struct encoder *n, const struct engine_core *e, size_t
 {
     const size_t channels = e->dims.channels, tokens = n->pass.tokens, values = patch_values(e->config);
     /* One product for all pictures, unless something stands between them. */
-    const size_t runs = rows_before(n) == 0 ? 1 : count, patches = count * n->elements_each / runs;
+    const size_t runs = encoder_rows_before(n) == 0 ? 1 : count, patches = count * n->elements_each / runs;
     const float *from = n->patches + first * n->elements_each * values;
     float *x = n->a.x + first * tokens * channels;
     for (size_t i = 0; i < runs; i++)
-        gemm_run(&e->gemm, &n->patch_embed, x + (i * tokens + rows_before(n)) * channels, channels,
+        gemm_run(&e->gemm, &n->patch_embed, x + (i * tokens + encoder_rows_before(n)) * channels, channels,
                  from + i * patches * values, values, patches, EPILOGUE_BIAS);
     if (n->cls_token == NULL)
         return;
@@ -211,7 +198,7 @@ static void classify(struct encoder *n, const struct engine_core *e, size_t firs
 static void draw_map(struct encoder *n, const struct engine_core *e, uint32_t layer, size_t i, const float *qkv)
 {
     if (n->any_wish && n->wishes[i].wanted && n->wishes[i].layer == layer)
-        token_map(n->maps + i * n->elements_each, e, qkv, n->pass.tokens, rows_before(n), n->wishes[i].head);
+        token_map(n->maps + i * n->elements_each, e, qkv, n->pass.tokens, encoder_rows_before(n), n->wishes[i].head);
 }
 
 /* Does each thread take whole sequences through a block, which then stay in its cache, without waiting for others? Yes
@@ -274,16 +261,10 @@ static void pass_block(struct encoder *n, const struct engine_core *e, size_t fi
     }
 }
 
-size_t encoder_left(const struct encoder *n, const struct engine_core *e)
-{
-    assert(n->next_block < e->config->depth);
-    return n->pass.sequences - n->next_sequence;
-}
-
 bool encoder_step(struct encoder *n, const struct engine_core *e, size_t inputs_max)
 {
-    const size_t left = encoder_left(n, e), count = left < inputs_max ? left : inputs_max;
-    assert(count > 0);
+    const size_t left = n->pass.sequences - n->next_sequence, count = left < inputs_max ? left : inputs_max;
+    assert(n->next_block < e->config->depth && count > 0);
     pass_block(n, e, n->next_sequence, count);
     n->next_sequence += count;
     if (n->next_sequence == n->pass.sequences) {
@@ -291,30 +272,4 @@ bool encoder_step(struct encoder *n, const struct engine_core *e, size_t inputs_
         n->next_block++;
     }
     return n->next_block == e->config->depth;
-}
-
-const float *encoder_logits(const struct encoder *n, const struct engine_core *e, size_t image)
-{
-    assert(n->next_block == e->config->depth && image < n->pass.sequences);
-    return n->logits + image * e->head.n;
-}
-
-const float *encoder_pooled(const struct encoder *n, const struct engine_core *e, size_t image)
-{
-    assert(n->next_block == e->config->depth && image < n->pass.sequences);
-    return n->pooled + image * e->dims.channels;
-}
-
-void encoder_want_map(struct encoder *n, const struct engine_core *e, size_t image, uint32_t layer, uint32_t head)
-{
-    assert(e->config->input == INPUT_IMAGE && n->next_block == 0 && n->next_sequence == 0);
-    assert(image < n->pass.sequences && layer < e->config->depth);
-    n->wishes[image] = (struct map_wish){.wanted = true, .layer = layer, .head = head};
-    n->any_wish = true;
-}
-
-const float *encoder_map(const struct encoder *n, const struct engine_core *e, size_t image)
-{
-    assert(n->next_block == e->config->depth && image < n->pass.sequences && n->wishes[image].wanted);
-    return n->maps + image * n->elements_each;
 }

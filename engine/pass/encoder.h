@@ -41,17 +41,17 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
                   uint32_t images_max, uint32_t trained_elements, uint32_t elements_max);
 void encoder_pack(struct encoder *n, const struct engine_core *e, const struct model *m);
 
-/* As their namesakes in engine.h. */
-uint32_t encoder_batch_max(const struct encoder *n, uint32_t elements);
+/* Rows of a picture before its first patch. */
+static inline size_t encoder_rows_before(const struct encoder *n)
+{
+    return n->cls_token != NULL ? 1 : 0;
+}
+
+/* As engine_images_begin, engine_texts_begin and engine_batch_step_part (engine.h). */
 void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t *const pixels[], size_t images,
                    uint32_t height, uint32_t width);
 void encoder_begin_texts(struct encoder *n, const struct engine_core *e, const uint8_t *const texts[], size_t count,
                          uint32_t length);
 bool encoder_step(struct encoder *n, const struct engine_core *e, size_t inputs_max);
-size_t encoder_left(const struct encoder *n, const struct engine_core *e);
-const float *encoder_logits(const struct encoder *n, const struct engine_core *e, size_t image);
-const float *encoder_pooled(const struct encoder *n, const struct engine_core *e, size_t image);
-void encoder_want_map(struct encoder *n, const struct engine_core *e, size_t image, uint32_t layer, uint32_t head);
-const float *encoder_map(const struct encoder *n, const struct engine_core *e, size_t image);
 
 #endif
