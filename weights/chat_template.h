@@ -27,7 +27,7 @@ struct chat_message {
 };
 
 bool chat_template_exists(const struct chat_template *t);
-/* Are the placeholders of one that exists where they belong, and is no stop string empty? `path` is config.json's, for
+/* Has one that exists {content} where it belongs, and is no stop string empty? `path` is config.json's, for
  * the message. Errors: ERR_FORMAT naming the key. */
 enum status chat_template_check(const struct chat_template *t, const char *path, struct error *err);
 void chat_template_clear(struct chat_template *t); /* zeroed is fine */

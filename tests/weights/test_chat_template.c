@@ -103,9 +103,9 @@ static void what_is_no_placeholder_is_text(void **state)
 {
     char longest[MODEL_CHAT_TEXT_MAX + 1];
     (void)state;
-    write_config(changed("user", json_string("{}{ a } {\n{{content}}{a-b}{")));
+    write_config(changed("user", json_string("{}{ a } {\n{{content}}{a-b}{role}{")));
     struct model_config c = read_good();
-    assert_string_equal(c.chat.roles[CHAT_USER], "{}{ a } {\n{{content}}{a-b}{");
+    assert_string_equal(c.chat.roles[CHAT_USER], "{}{ a } {\n{{content}}{a-b}{role}{");
     model_config_clear(&c);
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = '\0';
@@ -160,13 +160,11 @@ static const struct {
     {"stop", "[\"a\",\"b\",\"c\",\"d\",\"e\"]", "stop", "chat_template.stop is a list of 5"},
     {"stop", "[\"a\",1]", "stop", "chat_template.stop[1] is 1"},
     {"stop", "[\"a\",\"\"]", "stop", "chat_template.stop[1] is empty, expected 1..64 bytes"},
-    {"stop", "[\"{content}\"]", "stop", "has the placeholder \"{content}\", expected none"},
-    {"user", "\"U: \\n\"", "user", "chat_template.user has \"{content}\" 0 times, expected once"},
-    {"assistant", "\"{content}{content}\"", "assistant", "has \"{content}\" 2 times, expected once"},
-    {"system", "\"{role}: {content}\"", "system",
-     "chat_template.system has the placeholder \"{role}\", expected \"{content}\" and no other"},
-    {"user", "\"{content} {Content}\"", "user", "has the placeholder \"{Content}\""},
-    {"reply", "\"A: {content}\"", "reply", "chat_template.reply has the placeholder \"{content}\", expected none"},
+    {"stop", "[\"{content}\"]", "stop", "has \"{content}\" 1 times, expected 0"},
+    {"user", "\"U: \\n\"", "user", "chat_template.user has \"{content}\" 0 times, expected 1"},
+    {"assistant", "\"{content}{content}\"", "assistant", "has \"{content}\" 2 times, expected 1"},
+    {"user", "\"U: {Content}\"", "user", "chat_template.user has \"{content}\" 0 times, expected 1"},
+    {"reply", "\"A: {content}\"", "reply", "chat_template.reply has \"{content}\" 1 times, expected 0"},
 };
 
 static void expect_refusal(const char *what, const char *param, const char *piece)
