@@ -55,31 +55,23 @@ static void add_quota(struct cgroup_limits *l, uint64_t allowed, uint64_t period
     l->processors = processors < UINT32_MAX ? (uint32_t)processors : UINT32_MAX;
 }
 
-static void look_at_unified(struct cgroup_limits *l, const char *dir)
+/* A folder has the files of its version, and in version 1 of its controllers; others are not there. */
+static void look_at(struct cgroup_limits *l, const char *dir)
 {
     char line[LINE_MAX_BYTES];
     uint64_t allowed, period;
+    const uint64_t bytes = read_number(dir, "memory.limit_in_bytes");
     lower(&l->memory, read_number(dir, "memory.max"));
+    lower(&l->memory, bytes < MEMORY_END ? bytes : 0);
     /* "max 100000" or "150000 100000": microseconds of processor time in each period.
      * NOLINTNEXTLINE(cert-err34-c): the kernel writes the file */
     if (read_line(dir, "cpu.max", line) && sscanf(line, "%" SCNu64 " %" SCNu64, &allowed, &period) == 2)
         add_quota(l, allowed, period);
-}
-
-static void look_at_memory(struct cgroup_limits *l, const char *dir)
-{
-    const uint64_t bytes = read_number(dir, "memory.limit_in_bytes");
-    lower(&l->memory, bytes < MEMORY_END ? bytes : 0);
-}
-
-static void look_at_cpu(struct cgroup_limits *l, const char *dir)
-{
     add_quota(l, read_number(dir, "cpu.cfs_quota_us"), read_number(dir, "cpu.cfs_period_us"));
 }
 
 /* Look at the group `path`, "/a/b", and at all above it: root/a/b, root/a, root. */
-static void look_upwards(struct cgroup_limits *l, const char *root, const char *path,
-                         void (*look)(struct cgroup_limits *, const char *))
+static void look_upwards(struct cgroup_limits *l, const char *root, const char *path)
 {
     char dir[PATH_BYTES];
     const size_t root_size = strlen(root);
@@ -87,22 +79,12 @@ static void look_upwards(struct cgroup_limits *l, const char *root, const char *
     if (n < 0 || (size_t)n >= sizeof dir)
         return;
     for (;;) {
-        look(l, dir);
+        look_at(l, dir);
         char *slash = strrchr(dir + root_size, '/');
         if (slash == NULL)
             return;
         *slash = '\0';
     }
-}
-
-/* Is `name` one of the controllers in "cpu,cpuacct"? */
-static bool has_controller(const char *list, const char *name)
-{
-    const size_t size = strlen(name);
-    for (const char *at = list; (at = strstr(at, name)) != NULL; at += size)
-        if ((at == list || at[-1] == ',') && (at[size] == ',' || at[size] == '\0'))
-            return true;
-    return false;
 }
 
 struct cgroup_limits cgroup_limits_at(const char *self, const char *mount)
@@ -119,14 +101,8 @@ struct cgroup_limits cgroup_limits_at(const char *self, const char *mount)
         if (path == NULL)
             continue;
         *path++ = '\0';
-        if (controllers[0] == '\0')
-            look_upwards(&l, mount, path, look_at_unified);
-        if (snprintf(root, sizeof root, "%s/%s", mount, controllers) >= (int)sizeof root)
-            continue;
-        if (has_controller(controllers, "memory"))
-            look_upwards(&l, root, path, look_at_memory);
-        if (has_controller(controllers, "cpu"))
-            look_upwards(&l, root, path, look_at_cpu);
+        if (snprintf(root, sizeof root, "%s/%s", mount, controllers) < (int)sizeof root)
+            look_upwards(&l, root, path);
     }
     (void)fclose(f);
     return l;

@@ -235,33 +235,21 @@ static enum status merge_environment(struct config *c, char *const envp[], confi
 
 /* ---- file ------------------------------------------------------------------------------------------------------ */
 
-/* False if the value is not what the setting accepts. */
+/* False if the value is not what the setting accepts: of the right type, it is what its text says. */
 static bool store_json(const struct setting *s, const json_t *value, struct settings *to)
 {
-    uint32_t number = 0;
+    char number[24];
     switch (s->kind) {
     case SETTING_NUMBER:
-        if (!json_is_integer(value) || !setting_accepts_number(s, json_integer_value(value)))
-            return false;
-        number = (uint32_t)json_integer_value(value);
-        break;
-    case SETTING_TEXT:
-        if (!json_is_string(value) || !setting_accepts_text(s, json_string_value(value)))
-            return false;
-        setting_set_text(s, to, json_string_value(value));
-        return true;
-    case SETTING_CHOICE:
-        if (!json_is_string(value) || !setting_find_word(s, json_string_value(value), &number))
-            return false;
-        break;
+        (void)snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        return json_is_integer(value) && setting_parse(s, number, to);
     case SETTING_SWITCH:
-        if (!json_is_boolean(value))
-            return false;
-        number = json_is_true(value) ? 1 : 0;
+        return json_is_boolean(value) && setting_parse(s, json_is_true(value) ? "true" : "false", to);
+    case SETTING_TEXT:
+    case SETTING_CHOICE:
         break;
     }
-    setting_set_number(s, to, number);
-    return true;
+    return json_is_string(value) && setting_parse(s, json_string_value(value), to);
 }
 
 static enum status merge_object(struct config *c, json_t *object, struct error *err)

@@ -87,22 +87,15 @@ json_t *config_describe(const struct config *c)
     return all;
 }
 
+/* As a user writes it: without the quotes of JSON. */
 static void print_value(const struct setting *s, const struct settings *from, FILE *to)
 {
-    switch (s->kind) {
-    case SETTING_NUMBER:
-        (void)fprintf(to, "%u", setting_number(s, from));
-        break;
-    case SETTING_TEXT:
-        (void)fprintf(to, "%s", setting_text(s, from));
-        break;
-    case SETTING_CHOICE:
-        (void)fprintf(to, "%s", s->words[setting_number(s, from)]);
-        break;
-    case SETTING_SWITCH:
-        (void)fprintf(to, "%s", setting_number(s, from) != 0 ? "true" : "false");
-        break;
-    }
+    json_t *value = value_to_json(s, from);
+    if (json_is_string(value))
+        (void)fputs(json_string_value(value), to);
+    else
+        (void)json_dumpf(value, to, JSON_ENCODE_ANY);
+    json_decref(value);
 }
 
 void config_print_check(const struct config *c, FILE *to)

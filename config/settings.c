@@ -156,51 +156,31 @@ void setting_describe(const struct setting *s, char *out, size_t size)
     }
 }
 
-bool setting_accepts_number(const struct setting *s, int64_t value)
-{
-    return s->kind == SETTING_NUMBER && value >= (int64_t)s->min && value <= (int64_t)s->max;
-}
-
-bool setting_accepts_text(const struct setting *s, const char *text)
+static bool is_fine_text(const char *text)
 {
     const size_t length = strlen(text);
-    if (s->kind != SETTING_TEXT || length == 0 || length > SETTING_TEXT_MAX)
-        return false;
     for (const char *at = text; *at != '\0'; at += utf8_length(at))
         if (utf8_length(at) == 0 || (unsigned char)*at < 0x20 || *at == 0x7f)
             return false;
-    return true;
+    return length > 0 && length <= SETTING_TEXT_MAX;
 }
 
-bool setting_find_word(const struct setting *s, const char *text, uint32_t *ret)
+static bool parse_number(const char *text, const struct setting *s, uint32_t *ret)
 {
-    if (s->kind != SETTING_CHOICE)
-        return false;
-    for (uint32_t i = 0; i <= s->max; i++) {
-        if (strcmp(text, s->words[i]) == 0) {
-            *ret = i;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool parse_number(const struct setting *s, const char *text, uint32_t *ret)
-{
-    int64_t value = 0;
-    if (*text == '\0')
-        return false;
-    for (; *text != '\0'; text++) {
-        if (*text < '0' || *text > '9')
-            return false;
-        value = value * 10 + (*text - '0');
-        if (value > UINT32_MAX)
-            return false;
-    }
-    if (!setting_accepts_number(s, value))
-        return false;
+    uint64_t value = 0;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9' && value <= UINT32_MAX; at++)
+        value = value * 10 + (uint64_t)(*at - '0');
     *ret = (uint32_t)value;
-    return true;
+    return at != text && *at == '\0' && value >= s->min && value <= s->max;
+}
+
+static bool parse_choice(const char *text, const struct setting *s, uint32_t *ret)
+{
+    *ret = 0;
+    while (*ret <= s->max && strcmp(text, s->words[*ret]) != 0)
+        ++*ret;
+    return *ret <= s->max;
 }
 
 static bool parse_switch(const char *text, uint32_t *ret)
@@ -217,26 +197,18 @@ static bool parse_switch(const char *text, uint32_t *ret)
 bool setting_parse(const struct setting *s, const char *text, struct settings *to)
 {
     uint32_t value = 0;
-    bool fine = false;
-    switch (s->kind) {
-    case SETTING_TEXT:
-        if (!setting_accepts_text(s, text))
+    if (s->kind == SETTING_TEXT) {
+        if (!is_fine_text(text))
             return false;
         setting_set_text(s, to, text);
         return true;
-    case SETTING_NUMBER:
-        fine = parse_number(s, text, &value);
-        break;
-    case SETTING_CHOICE:
-        fine = setting_find_word(s, text, &value);
-        break;
-    case SETTING_SWITCH:
-        fine = parse_switch(text, &value);
-        break;
     }
-    if (fine)
-        setting_set_number(s, to, value);
-    return fine;
+    if (!(s->kind == SETTING_NUMBER   ? parse_number(text, s, &value)
+          : s->kind == SETTING_CHOICE ? parse_choice(text, s, &value)
+                                      : parse_switch(text, &value)))
+        return false;
+    setting_set_number(s, to, value);
+    return true;
 }
 
 const char *log_level_word(enum log_level level)

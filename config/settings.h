@@ -201,10 +201,6 @@ const char *setting_text(const struct setting *s, const struct settings *from);
 /* What is accepted, in words: "a whole number from 0 to 65535", "one of error, warning, info, debug". */
 void setting_describe(const struct setting *s, char *out, size_t size);
 
-/* Is it what setting_describe says? A word's value goes to *ret. False also for a setting of another kind. */
-bool setting_accepts_number(const struct setting *s, int64_t value);
-bool setting_accepts_text(const struct setting *s, const char *text);
-bool setting_find_word(const struct setting *s, const char *text, uint32_t *ret);
 /* Parse what a user wrote on a command line or in the environment; a switch also as 1, yes or on, 0, no or off.
  * False, and nothing stored, if it is not what setting_describe says. */
 bool setting_parse(const struct setting *s, const char *text, struct settings *to);

@@ -90,8 +90,6 @@ static void version_1_is_understood(void **state)
     put(dir, "fs/cpu,cpuacct/docker/1/cpu.cfs_period_us", "100000\n");
     put(dir, "fs/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"); /* none */
     put(dir, "fs/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
-    put(dir, "fs/cpuset/docker/1/cpu.cfs_quota_us", "1\n"); /* another controller's folder */
-    put(dir, "fs/cpuset/docker/1/cpu.cfs_period_us", "1\n");
     const struct cgroup_limits l = limits(dir);
     assert_int_equal(l.memory, 268435456);
     assert_int_equal(l.processors, 3);
