@@ -37,38 +37,18 @@ struct quoted json_quote(const char *text)
 
 struct quoted json_describe(const json_t *value)
 {
-    struct quoted q;
+    struct quoted q = {""};
+    char text[sizeof q.text - sizeof "a string (\"\")" + 1];
 
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
+    if (json_is_object(value)) {
         (void)snprintf(q.text, sizeof q.text, "an object");
-        break;
-    case JSON_ARRAY:
+    } else if (json_is_array(value)) {
         (void)snprintf(q.text, sizeof q.text, "a list of %zu", json_array_size(value));
-        break;
-    case JSON_STRING: {
-        char text[sizeof q.text - sizeof "a string (\"\")" + 1];
+    } else if (json_is_string(value)) {
         quote_into(text, sizeof text, json_string_value(value));
         (void)snprintf(q.text, sizeof q.text, "a string (\"%s\")", text);
-        break;
-    }
-    case JSON_INTEGER:
-        (void)snprintf(q.text, sizeof q.text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-        break;
-    case JSON_REAL:
-        (void)snprintf(q.text, sizeof q.text, "%g", json_real_value(value));
-        if (strpbrk(q.text, ".e") == NULL) /* 1.0 is not what is meant by a whole number */
-            (void)snprintf(q.text, sizeof q.text, "%.1f", json_real_value(value));
-        break;
-    case JSON_TRUE:
-        (void)snprintf(q.text, sizeof q.text, "true");
-        break;
-    case JSON_FALSE:
-        (void)snprintf(q.text, sizeof q.text, "false");
-        break;
-    case JSON_NULL:
-        (void)snprintf(q.text, sizeof q.text, "null");
-        break;
+    } else { /* 1.0 stays 1.0, which is not what is meant by a whole number */
+        (void)json_dumpb(value, q.text, sizeof q.text - 1, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
     }
     return q;
 }
