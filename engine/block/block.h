@@ -44,9 +44,6 @@ struct block {
     /* aft-conv: the same for taps, in tiles of LANES columns, [columns / LANES, kh * kw, LANES], over heads and over
      * channels; exact, over heads alone, [kh * kw, keys]; causal, over channels alone and by lag, [K, channels]. */
     float *head_taps, *channel_taps;
-    /* aft-conv: where those taps are not exp(0), for each LANES columns (kernels.h): [groups, kh + 1], or NULL where
-     * hardly any are exp(0). */
-    struct conv_span *head_spans, *channel_spans;
     /* AFT, causal: elements that have biases of their own, including the current one. aft-conv: up to the last tap that
      * is not exp(0); positions beyond it are treated like those beyond the kernel. */
     uint32_t span;

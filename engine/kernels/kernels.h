@@ -64,11 +64,6 @@ struct local_rows {
     size_t weights_stride; /* of local_step.weights, which are the first one's */
 };
 
-/* Taps of one row of a window, or its rows, outside which all taps of LANES columns are exp(0): first <= end. */
-struct conv_span {
-    uint32_t first, end;
-};
-
 /* Memory that is needed soon, weights and something else: at each of its steps of k (one, a pair, a quad of numbers) a
  * product prefetches a line of each, a step further, without waiting. What is there does not matter, nor whether there
  * is anything. */
@@ -147,11 +142,8 @@ struct kernels {
     void (*conv_values)(float *ev, const float *e, const float *v, const uint32_t *head_of, const struct conv_shape *s);
     /* out[p] = (sum of x outside p's window) + sum_j taps[j] x[p + j - (kh / 2, kw / 2)], LANES columns;
      * taps [kh * kw, LANES] = exp(w). What lies outside is added up from the rows above, the rows below and the ends of
-     * the window's own rows, in scratch [conv_scratch_floats]: nothing is subtracted.
-     * A tap of exp(0) = 1 is no different from what lies outside: where spans [kh + 1] are given, each row of the
-     * window is its span alone, and the window's rows are those of the last span. */
-    void (*conv_sums)(float *out, const float *x, const float *taps, const struct conv_span *spans,
-                      const struct conv_shape *s, float *scratch);
+     * the window's own rows, in scratch [conv_scratch_floats]: nothing is subtracted. */
+    void (*conv_sums)(float *out, const float *x, const float *taps, const struct conv_shape *s, float *scratch);
     /* y = sigmoid(q) * num / den[head_of] for LANES channels, which y [tokens, channels], q, num and head_of begin
      * with; den: of all heads. */
     void (*conv_finish)(float *y, const float *q, const float *num, const float *den, const uint32_t *head_of,
@@ -180,8 +172,7 @@ static inline size_t attend_key(size_t s, size_t c, size_t width)
     return (s / LANES * width + c) * LANES + s % LANES;
 }
 
-/* Rows with margins, which are no wider than themselves on either side, and sums of rows and columns; or prefix and
- * suffix of each row. */
+/* Rows with margins, which are no wider than themselves on either side, and sums of rows and columns. */
 static inline size_t conv_scratch_floats(size_t height, size_t width)
 {
     return LANES * (3 * height * width + 4 * height + 2 * width + LANES + 2);

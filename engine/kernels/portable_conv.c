@@ -74,7 +74,7 @@ void KERNEL(conv_finish)(float *y, const float *q, const float *num, const float
     }
 }
 
-/* ---- sums over windows and beyond: every tap --------------------------------------------------------------------- */
+/* ---- sums over windows and beyond -------------------------------------------------------------------------------- */
 
 /* Where position + offset - radius lies on a side of n positions. */
 LANES_INLINE size_t conv_clip(size_t position, size_t offset, size_t radius, size_t n)
@@ -103,14 +103,14 @@ static struct conv_margin conv_margin_of(const struct conv_shape *s)
 
 /* Parts of the scratch, in registers: the rows with their margins; sums of the rows above and below each, height + 1 of
  * them; of a row of the output, sums of the window's rows by column, and of all that is beyond each window. */
-struct conv_whole {
+struct conv_parts {
     float *rows, *above, *below, *columns, *beyond;
 };
 
-static struct conv_whole conv_whole_in(float *scratch, const struct conv_shape *s, const struct conv_margin *m)
+static struct conv_parts conv_parts_in(float *scratch, const struct conv_shape *s, const struct conv_margin *m)
 {
     const size_t tail = BLOCK_MAX; /* a block may end past its row; what it reads there is discarded */
-    struct conv_whole f = {.rows = scratch};
+    struct conv_parts f = {.rows = scratch};
     f.above = f.rows + (s->height * m->pitch + tail) * WIDTH;
     f.below = f.above + (s->height + (size_t)1) * WIDTH;
     f.columns = f.below + (s->height + (size_t)1) * WIDTH;
@@ -118,8 +118,8 @@ static struct conv_whole conv_whole_in(float *scratch, const struct conv_shape *
     return f;
 }
 
-static void conv_whole_rows(const struct conv_whole *f, const float *x, const struct conv_shape *s,
-                            const struct conv_margin *m)
+static void conv_lay_rows(const struct conv_parts *f, const float *x, const struct conv_shape *s,
+                          const struct conv_margin *m)
 {
     float *to = f->rows;
     struct long_sum total = {{0}, {0}};
@@ -147,7 +147,7 @@ static void conv_whole_rows(const struct conv_whole *f, const float *x, const st
 }
 
 /* The sums of what is beyond the windows of the positions of a row, whose windows have the rows [y0, y1). */
-static void conv_beyond(const struct conv_whole *f, const struct conv_shape *s, const struct conv_margin *m, size_t y0,
+static void conv_beyond(const struct conv_parts *f, const struct conv_shape *s, const struct conv_margin *m, size_t y0,
                         size_t y1)
 {
     const size_t width = s->width, rx = s->kw / 2, behind = s->kw - rx;
@@ -193,12 +193,12 @@ LANES_INLINE void conv_block(float *out, size_t token, size_t there, const float
 }
 
 /* conv_sums for the WIDTH columns that x, taps and out begin with. */
-static void conv_sum_whole(float *out, const float *x, const float *taps, const struct conv_shape *s, float *scratch)
+static void conv_sum_columns(float *out, const float *x, const float *taps, const struct conv_shape *s, float *scratch)
 {
     const size_t height = s->height, width = s->width, ry = s->kh / 2;
     const struct conv_margin m = conv_margin_of(s);
-    const struct conv_whole f = conv_whole_in(scratch, s, &m);
-    conv_whole_rows(&f, x, s, &m);
+    const struct conv_parts f = conv_parts_in(scratch, s, &m);
+    conv_lay_rows(&f, x, s, &m);
     for (size_t y = 0; y < height; y++) {
         const size_t y0 = conv_clip(y, 0, ry, height), y1 = conv_clip(y, s->kh, ry, height);
         const float *row = f.rows + y0 * m.pitch * WIDTH;
@@ -221,87 +221,10 @@ static void conv_sum_whole(float *out, const float *x, const float *taps, const 
     }
 }
 
-/* ---- the same by spans of taps ----------------------------------------------------------------------------------- */
-
-/* Sums: left[y][x] of the row's positions before x, right[y][x] of those from x on, width + 1 entries a row; above[y]
- * of the rows before y, below[y] of the rows from y on, height + 1 entries. */
-struct conv_prefix {
-    float *left, *right, *above, *below;
-};
-
-static struct conv_prefix conv_prefix_in(float *scratch, const struct conv_shape *s)
-{
-    const size_t rows = (size_t)s->height * (s->width + 1) * WIDTH, column = (size_t)(s->height + 1) * WIDTH;
-    return (struct conv_prefix){scratch, scratch + rows, scratch + 2 * rows, scratch + 2 * rows + column};
-}
-
-static void conv_sum_rows(const struct conv_prefix *f, const float *x, const struct conv_shape *s)
-{
-    const size_t height = s->height, width = s->width;
-    struct long_sum total = {{0}, {0}};
-    for (size_t y = 0; y < height; y++) {
-        const float *row = x + y * width * s->token;
-        float *left = f->left + y * (width + 1) * WIDTH, *right = f->right + y * (width + 1) * WIDTH;
-        struct running_sum sum = {.terms = 0};
-        for (size_t i = 0; i < width; i++) {
-            lanes_store(left + i * WIDTH, running_sum_of(&sum));
-            running_sum_add(&sum, lanes_load(row + i * s->token));
-        }
-        lanes_store(left + width * WIDTH, running_sum_of(&sum));
-        lanes_store(f->above + y * WIDTH, total.sum);
-        long_sum_add(&total, running_sum_of(&sum));
-        sum = (struct running_sum){.terms = 0};
-        lanes_store(right + width * WIDTH, running_sum_of(&sum));
-        for (size_t i = width; i-- > 0;) {
-            running_sum_add(&sum, lanes_load(row + i * s->token));
-            lanes_store(right + i * WIDTH, running_sum_of(&sum));
-        }
-    }
-    lanes_store(f->above + height * WIDTH, total.sum);
-    total = (struct long_sum){{0}, {0}};
-    lanes_store(f->below + height * WIDTH, total.sum);
-    for (size_t y = height; y-- > 0;) {
-        long_sum_add(&total, lanes_load(f->right + y * (width + 1) * WIDTH));
-        lanes_store(f->below + y * WIDTH, total.sum);
-    }
-}
-
-/* conv_sums for the WIDTH columns that x, taps and out begin with. */
-static void conv_sum_spans(float *out, const float *x, const float *taps, const struct conv_span *spans,
-                           const struct conv_shape *s, float *scratch)
-{
-    const size_t height = s->height, width = s->width, ry = s->kh / 2, rx = s->kw / 2;
-    const struct conv_prefix f = conv_prefix_in(scratch, s);
-    const struct conv_span rows = spans[s->kh];
-    conv_sum_rows(&f, x, s);
-    for (size_t y = 0; y < height; y++) {
-        const size_t y0 = conv_clip(y, rows.first, ry, height), y1 = conv_clip(y, rows.end, ry, height);
-        for (size_t i = 0; i < width; i++) {
-            lanes beside = {0}, inside = {0};
-            for (size_t a = y0; a < y1; a++) {
-                const struct conv_span span = spans[a + ry - y];
-                const size_t x0 = conv_clip(i, span.first, rx, width), x1 = conv_clip(i, span.end, rx, width);
-                beside += lanes_load(f.left + (a * (width + 1) + x0) * WIDTH) +
-                          lanes_load(f.right + (a * (width + 1) + x1) * WIDTH);
-                const float *row = x + a * width * s->token;
-                const float *tap = taps + ((a + ry - y) * s->kw + (x0 + rx - i)) * LANES;
-                for (size_t b = x0; b < x1; b++, tap += LANES)
-                    inside = lanes_fma(lanes_load(tap), lanes_load(row + b * s->token), inside);
-            }
-            const lanes outside = lanes_load(f.above + y0 * WIDTH) + lanes_load(f.below + y1 * WIDTH);
-            lanes_store(out + (y * width + i) * s->token, outside + beside + inside);
-        }
-    }
-}
-
-void KERNEL(conv_sums)(float *out, const float *x, const float *taps, const struct conv_span *spans,
-                       const struct conv_shape *s, float *scratch)
+void KERNEL(conv_sums)(float *out, const float *x, const float *taps, const struct conv_shape *s, float *scratch)
 {
     for (size_t c = 0; c < LANES; c += WIDTH)
-        if (spans == NULL)
-            conv_sum_whole(out + c, x + c, taps + c, s, scratch);
-        else
-            conv_sum_spans(out + c, x + c, taps + c, spans, s, scratch);
+        conv_sum_columns(out + c, x + c, taps + c, s, scratch);
 }
 
 /* ---- exactly ----------------------------------------------------------------------------------------------------- */

@@ -12,93 +12,10 @@ static size_t taps_of(const struct engine_core *e)
     return (size_t)e->config->mixer.kernel[0] * e->config->mixer.kernel[1];
 }
 
-/* Does exp(w) round to another number than exp(0)? In kernels trained towards one tap per head, few taps do. */
+/* Does exp(w) round to another number than exp(0)? */
 static bool counts(float w)
 {
     return fabsf(w) > 0x1p-25f;
-}
-
-/* ---- spans of the taps that count -------------------------------------------------------------------------------- */
-
-/* The taps of a block over columns; each head has `per_head` of these. */
-struct tap_columns {
-    const float *taps; /* [heads, kh, kw] */
-    size_t heads, kh, kw, per_head;
-};
-
-static struct tap_columns tap_columns_of(const struct engine_core *e, const struct block_weights *bw, bool channels)
-{
-    const struct mixer_config *m = &e->config->mixer;
-    return (struct tap_columns){bw->biases, m->heads, m->kernel[0], m->kernel[1],
-                                channels ? e->dims.dim / m->heads : 1};
-}
-
-static size_t span_groups(const struct tap_columns *t)
-{
-    return lanes_padded(t->heads * t->per_head) / LANES;
-}
-
-/* Row `row` of the window for LANES columns. */
-static struct conv_span row_span(const struct tap_columns *t, size_t group, size_t row)
-{
-    const size_t columns = t->heads * t->per_head, begin = group * LANES;
-    const size_t last = (begin + LANES < columns ? begin + LANES : columns) - 1;
-    struct conv_span span = {0};
-    for (size_t h = begin / t->per_head; h <= last / t->per_head; h++)
-        for (uint32_t j = 0; j < t->kw; j++)
-            if (counts(t->taps[(h * t->kh + row) * t->kw + j])) {
-                span.first = span.end == 0 || j < span.first ? j : span.first;
-                span.end = j + 1 > span.end ? j + 1 : span.end;
-            }
-    return span;
-}
-
-static struct conv_span rows_span(const struct tap_columns *t, size_t group)
-{
-    struct conv_span rows = {0};
-    for (uint32_t a = 0; a < t->kh; a++)
-        if (row_span(t, group, a).end != 0) {
-            rows.first = rows.end == 0 ? a : rows.first;
-            rows.end = a + 1;
-        }
-    return rows;
-}
-
-/* Is it much less work to go by spans? A row costs a few taps besides its own, and somewhat more where its ends have to
- * be looked up. */
-static bool spans_pay(const struct tap_columns *t)
-{
-    const size_t groups = span_groups(t), all = groups * t->kh * (t->kw + 3);
-    size_t work = 0;
-    for (size_t g = 0; g < groups; g++) {
-        const struct conv_span rows = rows_span(t, g);
-        for (size_t a = rows.first; a < rows.end; a++) {
-            const struct conv_span span = row_span(t, g, a);
-            work += span.end - span.first + 6;
-        }
-    }
-    return work < all - all / 4;
-}
-
-static void plan_spans(struct conv_span **spans, struct workspace *w, const struct tap_columns *t)
-{
-    if (spans_pay(t))
-        workspace_note(w, spans, span_groups(t) * (t->kh + 1), sizeof **spans);
-}
-
-static void pack_spans(struct conv_span *spans, const struct tap_columns *t)
-{
-    for (size_t g = 0; spans != NULL && g < span_groups(t); g++) {
-        struct conv_span *to = spans + g * (t->kh + 1);
-        for (size_t a = 0; a < t->kh; a++)
-            to[a] = row_span(t, g, a);
-        to[t->kh] = rows_span(t, g);
-    }
-}
-
-static const struct conv_span *spans_at(const struct conv_span *spans, const struct conv_shape *s, size_t group)
-{
-    return spans == NULL ? NULL : spans + group * (s->kh + 1);
 }
 
 /* Causal: see struct block. Without the global sum nothing is beyond the kernel. */
@@ -123,11 +40,6 @@ static void plan(struct block *b, struct workspace *w, const struct engine_core 
     workspace_note(w, &b->head_taps, causal ? 0 : taps * e->dims.keys, sizeof *b->head_taps);
     workspace_note(w, &b->channel_taps, b->exact && !causal ? 0 : taps * e->dims.channels, sizeof *b->channel_taps);
     b->span = causal ? count_lags(e, bw) : 0;
-    if (!causal && !b->exact) {
-        const struct tap_columns heads = tap_columns_of(e, bw, false), channels = tap_columns_of(e, bw, true);
-        plan_spans(&b->head_spans, w, &heads);
-        plan_spans(&b->channel_spans, w, &channels);
-    }
 }
 
 /* Row j of column c in tiles [columns / LANES, rows, LANES]. */
@@ -154,9 +66,6 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
         pack_lags(b, e, bw);
         return;
     }
-    const struct tap_columns heads = tap_columns_of(e, bw, false), channels = tap_columns_of(e, bw, true);
-    pack_spans(b->head_spans, &heads);
-    pack_spans(b->channel_spans, &channels);
     for (size_t j = 0; j < taps; j++) {
         for (size_t h = 0; h < e->config->mixer.heads; h++) {
             const float w = bw->biases[h * taps + j];
@@ -263,8 +172,8 @@ static void mix_heads(const struct conv_picture *p, const struct mixer_scratch *
     const size_t tokens = (size_t)shape->height * shape->width, taps = (size_t)shape->kh * shape->kw * LANES;
     float *keys = p->e + group * shape->group;
     kn->conv_keys(keys, p->qkv + p->core->dims.channels + group * LANES, shape);
-    kn->conv_sums(p->den + group * shape->group, keys, p->block->head_taps + group * taps,
-                  spans_at(p->block->head_spans, shape, group), shape, thread_tile(s, tokens, TILES));
+    kn->conv_sums(p->den + group * shape->group, keys, p->block->head_taps + group * taps, shape,
+                  thread_tile(s, tokens, TILES));
 }
 
 /* LANES channels, whose heads are done. */
@@ -277,8 +186,7 @@ static void mix_channels(const struct conv_picture *p, const struct mixer_scratc
     const uint32_t *head_of = e->head_of + channel;
     float *ev = thread_tile(s, tokens, TILE_EV), *num = thread_tile(s, tokens, TILE_NUM);
     e->kernels->conv_values(ev, p->e, p->qkv + e->dims.channels + e->dims.keys + channel, head_of, shape);
-    e->kernels->conv_sums(num, ev, p->block->channel_taps + group * taps,
-                          spans_at(p->block->channel_spans, shape, group), shape, thread_tile(s, tokens, TILES));
+    e->kernels->conv_sums(num, ev, p->block->channel_taps + group * taps, shape, thread_tile(s, tokens, TILES));
     e->kernels->conv_finish(p->y + channel, p->qkv + channel, num, p->den, head_of, shape, e->config->mixer.query_gate);
 }
 
