@@ -13,6 +13,7 @@
 #include "config/file.h"
 #include "config/json_memory.h"
 #include "config/memory.h"
+#include "config/nearest.h"
 
 enum { VALUE_SHOWN_MAX = 80 }; /* bytes of a wrong value that a message repeats */
 
@@ -79,17 +80,6 @@ static enum status refuse_name(const char *where, const char *name, size_t lengt
 
 /* ---- flags ----------------------------------------------------------------------------------------------------- */
 
-static bool is_named(const char *written, size_t length, const char *name)
-{
-    if (length != strlen(name))
-        return false;
-    for (size_t i = 0; i < length; i++) {
-        if (written[i] != name[i] && !(written[i] == '_' && name[i] == '-'))
-            return false;
-    }
-    return true;
-}
-
 static bool take_action(struct flags *flags, const char *name, size_t length)
 {
     static const struct {
@@ -101,7 +91,7 @@ static bool take_action(struct flags *flags, const char *name, size_t length)
 #undef X
     };
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
-        if (is_named(name, length, actions[i].name)) {
+        if (nearest_is(name, length, actions[i].name)) {
             flags->action = actions[i].action;
             return true;
         }
@@ -112,7 +102,7 @@ static bool take_action(struct flags *flags, const char *name, size_t length)
 /* Where the value of the flag --NAME goes; NULL if there is no such flag. */
 static const char **value_slot(struct flags *flags, const char *name, size_t length)
 {
-    if (is_named(name, length, "config"))
+    if (nearest_is(name, length, "config"))
         return &flags->path;
     const struct setting *s = setting_find(name, length);
     return s != NULL ? &flags->values[setting_id(s)] : NULL;

@@ -1,7 +1,6 @@
 /* nearest.c - see nearest.h. */
 #include "config/nearest.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 /* What llama-server and llama-cli, Ollama, TGI, vLLM and OpenAI's chat call it, and what it is here. */
@@ -36,7 +35,7 @@ static char plain(char c)
     return (char)(c == '-' ? '_' : c);
 }
 
-/* Do both begin with the same `length` bytes? */
+/* Do both begin with the same `length` bytes, but for '-' and '_'? */
 static bool begins(const char *a, const char *b, size_t length)
 {
     size_t i = 0;
@@ -45,14 +44,16 @@ static bool begins(const char *a, const char *b, size_t length)
     return i == length;
 }
 
+bool nearest_is(const char *written, size_t length, const char *name)
+{
+    return strlen(name) == length && begins(written, name, length);
+}
+
 static bool is_other_name(const struct nearest *n, const char *name)
 {
-    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++) {
-        const char *other = other_names[i][0], *known = other_names[i][1];
-        if (n->length == strlen(other) && begins(n->written, other, n->length) && strlen(name) == strlen(known) &&
-            begins(name, known, strlen(known)))
+    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++)
+        if (nearest_is(n->written, n->length, other_names[i][0]) && nearest_is(name, strlen(name), other_names[i][1]))
             return true;
-    }
     return false;
 }
 

@@ -4,6 +4,7 @@
 #ifndef CONFIG_NEAREST_H
 #define CONFIG_NEAREST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { NEAREST_NAME_MAX = 64 }; /* longer than any known name; what is longer resembles none */
@@ -15,9 +16,12 @@ struct nearest {
     size_t distance;  /* its distance; what is as far is no better */
 };
 
+/* Is `written` [length] the name itself? '-' counts as '_' in both, here and in what follows. */
+bool nearest_is(const char *written, size_t length, const char *name);
+
 /* Nothing is offered yet. */
 struct nearest nearest_to(const char *written, size_t length);
-/* `name`, which must last, is a known one; '-' counts as '_' in both. */
+/* `name`, which must last, is a known one. */
 void nearest_offer(struct nearest *n, const char *name);
 
 #endif

@@ -60,21 +60,11 @@ const struct setting *setting_at(size_t id)
     return &rows[id];
 }
 
-static char plain(char c)
-{
-    return (char)(c == '-' ? '_' : c);
-}
-
 const struct setting *setting_find(const char *name, size_t length)
 {
-    for (size_t id = 0; id < SETTING_COUNT; id++) {
-        const char *known = rows[id].name;
-        size_t i = 0;
-        while (i < length && known[i] != '\0' && plain(name[i]) == known[i])
-            i++;
-        if (i == length && known[i] == '\0')
+    for (size_t id = 0; id < SETTING_COUNT; id++)
+        if (nearest_is(name, length, rows[id].name))
             return &rows[id];
-    }
     return NULL;
 }
 

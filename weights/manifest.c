@@ -38,8 +38,29 @@ enum row_kind {
 enum row_place { IN_MODEL, IN_BLOCK, IN_FOLD }; /* struct model, block_weights, fold_source */
 enum row_presence { REQUIRED, OPTIONAL };
 
-/* Does this config have such a tensor? If not, one that the file has nevertheless is left over. */
-typedef bool row_condition(const struct model_config *c);
+/* What decides whether a config has such a tensor; one that the file has nevertheless is left over. */
+enum row_condition {
+    ALWAYS,
+    CLASS_TOKEN = 1 << 0,
+    KEYS_OF_HEADS = 1 << 1,
+    KEYS_OF_CHANNELS = 1 << 2,
+    OWN_VALUE = 1 << 3,
+    PROJECTION = 1 << 4,
+    KERNEL = 1 << 5,
+    PICTURES = 1 << 6,
+    SEQUENCES = 1 << 7,
+    BIASES_OF_PAIRS = 1 << 8
+};
+
+static unsigned conditions_of(const struct model_config *c)
+{
+    const struct mixer_facts *m = mixer_facts(c->mixer.type);
+    return (c->pooling == POOLING_CLASS_TOKEN ? CLASS_TOKEN : 0u) |
+           (m->keys == KEYS_PER_HEAD ? KEYS_OF_HEADS : KEYS_OF_CHANNELS) |
+           (c->mixer.share_value_query ? 0u : OWN_VALUE) | (m->bare ? 0u : PROJECTION) |
+           (m->biases == BIASES_PER_OFFSET ? KERNEL : 0u) | (m->biases == BIASES_PER_PAIR ? BIASES_OF_PAIRS : 0u) |
+           (c->input == INPUT_IMAGE ? PICTURES : SEQUENCES);
+}
 
 #define SHAPE_MAX 4
 _Static_assert(SHAPE_MAX <= TENSOR_RANK_MAX && MIXER_TENSOR_RANK_MAX <= SHAPE_MAX,
@@ -52,54 +73,9 @@ struct row {
     enum row_presence presence;
     uint32_t rank;
     size_t offset;
-    row_condition *when; /* NULL: always */
+    unsigned when; /* of enum row_condition, all of them */
     enum extent shape[SHAPE_MAX];
 };
-
-static bool has_class_token(const struct model_config *c)
-{
-    return c->pooling == POOLING_CLASS_TOKEN;
-}
-
-static bool has_keys_of_heads(const struct model_config *c)
-{
-    return mixer_facts(c->mixer.type)->keys == KEYS_PER_HEAD;
-}
-
-static bool has_keys_of_channels(const struct model_config *c)
-{
-    return !has_keys_of_heads(c);
-}
-
-static bool has_own_value(const struct model_config *c)
-{
-    return !c->mixer.share_value_query;
-}
-
-static bool has_projection(const struct model_config *c)
-{
-    return !mixer_facts(c->mixer.type)->bare;
-}
-
-static bool has_kernel(const struct model_config *c)
-{
-    return mixer_facts(c->mixer.type)->biases == BIASES_PER_OFFSET;
-}
-
-static bool has_picture_kernel(const struct model_config *c)
-{
-    return has_kernel(c) && c->input == INPUT_IMAGE;
-}
-
-static bool has_sequence_kernel(const struct model_config *c)
-{
-    return has_kernel(c) && c->input != INPUT_IMAGE;
-}
-
-static bool has_biases_of_pairs(const struct model_config *c)
-{
-    return mixer_facts(c->mixer.type)->biases == BIASES_PER_PAIR;
-}
 
 #define AT(where, how, type, field) .place = (where), .presence = (how), .offset = offsetof(type, field)
 #define MODEL(field) AT(IN_MODEL, REQUIRED, struct model, field)
@@ -114,7 +90,7 @@ static bool has_biases_of_pairs(const struct model_config *c)
 
 static const struct row picture_classifier_rows[] = {
     {"patch_embed", ROW_LINEAR, MODEL(patch_embed), SHAPE4(DIM, COLOURS, PATCH_H, PATCH_W)},
-    {"cls_token", ROW_TENSOR, MODEL(cls_token), SHAPE1(DIM), .when = has_class_token},
+    {"cls_token", ROW_TENSOR, MODEL(cls_token), SHAPE1(DIM), .when = CLASS_TOKEN},
     {"pos_embed", ROW_TENSOR, MODEL_OPTIONAL(pos_embed), SHAPE2(TOKENS, DIM)},
     {"norm", ROW_NORM, MODEL(norm), SHAPE1(DIM)},
     {"head", ROW_LINEAR, MODEL(head), SHAPE2(CLASSES, DIM)},
@@ -146,17 +122,17 @@ static const struct row block_rows[] = {
 
 static const struct row mixer_rows[] = {
     {"mixer.q", ROW_LINEAR, BLOCK(q), SHAPE2(DIM, DIM)},
-    {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(DIM, DIM), .when = has_keys_of_channels},
-    {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(HEADS, DIM), .when = has_keys_of_heads},
-    {"mixer.v", ROW_LINEAR, BLOCK(v), SHAPE2(DIM, DIM), .when = has_own_value},
-    {"mixer.out", ROW_LINEAR, BLOCK(out), SHAPE2(DIM, DIM), .when = has_projection},
-    {"mixer.conv.weight", ROW_TENSOR, FOLD(conv_weight), SHAPE3(HEADS, KERNEL_H, KERNEL_W), .when = has_picture_kernel},
-    {"mixer.conv.weight", ROW_TENSOR, FOLD(conv_weight), SHAPE2(HEADS, KERNEL_W), .when = has_sequence_kernel},
-    {"mixer.conv.gain", ROW_TENSOR, FOLD_OPTIONAL(conv_gain), SHAPE1(HEADS), .when = has_kernel},
-    {"mixer.conv.bias", ROW_TENSOR, FOLD_OPTIONAL(conv_bias), SHAPE1(HEADS), .when = has_kernel},
-    {"mixer.pos_u", ROW_TENSOR, FOLD_OPTIONAL(pos_u), SHAPE2(TOKENS, FACTORS), .when = has_biases_of_pairs},
-    {"mixer.pos_v", ROW_TENSOR, FOLD_OPTIONAL(pos_v), SHAPE2(TOKENS, FACTORS), .when = has_biases_of_pairs},
-    {"mixer.pos_bias", ROW_TENSOR, FOLD_OPTIONAL(pos_bias), SHAPE2(TOKENS, TOKENS), .when = has_biases_of_pairs},
+    {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(DIM, DIM), .when = KEYS_OF_CHANNELS},
+    {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(HEADS, DIM), .when = KEYS_OF_HEADS},
+    {"mixer.v", ROW_LINEAR, BLOCK(v), SHAPE2(DIM, DIM), .when = OWN_VALUE},
+    {"mixer.out", ROW_LINEAR, BLOCK(out), SHAPE2(DIM, DIM), .when = PROJECTION},
+    {"mixer.conv.weight", ROW_TENSOR, FOLD(conv_weight), SHAPE3(HEADS, KERNEL_H, KERNEL_W), .when = KERNEL | PICTURES},
+    {"mixer.conv.weight", ROW_TENSOR, FOLD(conv_weight), SHAPE2(HEADS, KERNEL_W), .when = KERNEL | SEQUENCES},
+    {"mixer.conv.gain", ROW_TENSOR, FOLD_OPTIONAL(conv_gain), SHAPE1(HEADS), .when = KERNEL},
+    {"mixer.conv.bias", ROW_TENSOR, FOLD_OPTIONAL(conv_bias), SHAPE1(HEADS), .when = KERNEL},
+    {"mixer.pos_u", ROW_TENSOR, FOLD_OPTIONAL(pos_u), SHAPE2(TOKENS, FACTORS), .when = BIASES_OF_PAIRS},
+    {"mixer.pos_v", ROW_TENSOR, FOLD_OPTIONAL(pos_v), SHAPE2(TOKENS, FACTORS), .when = BIASES_OF_PAIRS},
+    {"mixer.pos_bias", ROW_TENSOR, FOLD_OPTIONAL(pos_bias), SHAPE2(TOKENS, TOKENS), .when = BIASES_OF_PAIRS},
 };
 
 struct table {
@@ -186,6 +162,7 @@ struct walk {
     void *bases[3];   /* the structs behind enum row_place */
     char prefix[32];  /* "blocks.3." or "" */
     uint64_t factors; /* d' of this block; 0 until a tensor has set it */
+    unsigned conditions;
 };
 
 struct shape_text {
@@ -292,7 +269,7 @@ static enum status bind_rows(struct walk *w, const struct row *rows, size_t coun
     for (size_t i = 0; i < count; i++) {
         enum status st = OK;
         void *field = (char *)w->bases[rows[i].place] + rows[i].offset;
-        if (rows[i].when != NULL && !rows[i].when(w->config))
+        if ((rows[i].when & ~w->conditions) != 0)
             continue;
         switch (rows[i].kind) {
         case ROW_TENSOR:
@@ -360,7 +337,8 @@ enum status manifest_bind(struct manifest *ret, struct model *m, struct fold_sou
 {
     const struct table *task = &task_tables[m->config.task];
     const size_t room = tensor_set_count(set) + 1; /* calloc(0) may be NULL */
-    struct walk w = {.config = &m->config, .set = set, .bases = {[IN_MODEL] = m}};
+    struct walk w = {
+        .config = &m->config, .set = set, .bases = {[IN_MODEL] = m}, .conditions = conditions_of(&m->config)};
     enum status st;
 
     w.taken = calloc(room, sizeof *w.taken);
