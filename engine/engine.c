@@ -28,29 +28,15 @@ static uint32_t trained_elements(const struct model_config *c)
     return model_config_tokens(c) - (c->input == INPUT_IMAGE && c->pooling == POOLING_CLASS_TOKEN ? 1 : 0);
 }
 
-static enum status check_range(const char *name, uint32_t value, uint32_t min, uint32_t max, struct error *err)
-{
-    if (value >= min && value <= max)
-        return OK;
-    return error_set_param(err, ERR_ARGUMENT, name, "%s is %u, expected %u to %u", name, value, min, max);
-}
-
-static enum status check_isa(const char *isa, struct error *err)
-{
-    if (kernels_select(isa) != NULL)
-        return OK;
-    return error_set_param(err, ERR_ARGUMENT, "isa",
-                           "instruction set \"%s\" is unknown or not supported by this machine", isa);
-}
-
 enum status engine_describe(struct engine_info *ret, const struct engine_options *o, struct error *err)
 {
-    const enum status st = check_isa(o->isa, err);
-    if (st == OK)
-        *ret = (struct engine_info){.threads = o->threads != 0 ? o->threads : processors_count(),
-                                    .isa = kernels_select(o->isa)->isa,
-                                    .blas = gemm_library()};
-    return st;
+    const struct kernels *kernels = kernels_select(o->isa);
+    if (kernels == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "isa",
+                               "instruction set \"%s\" is unknown or not supported by this machine", o->isa);
+    *ret = (struct engine_info){
+        .threads = o->threads != 0 ? o->threads : processors_count(), .isa = kernels->isa, .blas = gemm_library()};
+    return OK;
 }
 
 void engine_print_versions(FILE *to)
@@ -68,21 +54,12 @@ void engine_print_versions(FILE *to)
 #endif
 }
 
-static enum status check_options(const struct model *m, const struct engine_options *o, struct error *err)
+static bool are_in_range(const struct model *m, const struct engine_options *o)
 {
-    const bool classifier = !model_config_causal(&m->config);
-    enum status st = check_isa(o->isa, err);
-    if (st == OK)
-        st = check_range("threads", o->threads, 0, ENGINE_THREADS_MAX, err);
-    if (st == OK && classifier)
-        st = check_range("images_max", o->images_max, 1, ENGINE_IMAGES_MAX, err);
-    if (st == OK && classifier)
-        st = check_range("tokens_max", o->tokens_max, 0, MODEL_TOKENS_MAX, err);
-    if (st == OK && !classifier)
-        st = check_range("streams_max", o->streams_max, 1, ENGINE_STATES_MAX, err);
-    if (st == OK && !classifier)
-        st = check_range("rows_max", o->rows_max, 1, ENGINE_ROWS_MAX, err);
-    return st;
+    if (model_config_causal(&m->config))
+        return o->streams_max >= 1 && o->streams_max <= ENGINE_STATES_MAX && o->rows_max >= 1 &&
+               o->rows_max <= ENGINE_ROWS_MAX;
+    return o->images_max >= 1 && o->images_max <= ENGINE_IMAGES_MAX && o->tokens_max <= MODEL_TOKENS_MAX;
 }
 
 static void pack(struct engine *e, const struct model *m)
@@ -212,9 +189,11 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
 enum status engine_open(struct engine **ret, const struct model *m, const struct engine_options *o, struct error *err)
 {
     struct engine *e = NULL;
-    enum status st = check_options(m, o, err);
+    struct engine_info info;
+    enum status st = engine_describe(&info, o, err);
     if (st != OK)
         return st;
+    assert(are_in_range(m, o) && info.threads <= ENGINE_THREADS_MAX);
     gemm_setup();
     e = calloc(1, sizeof *e);
     if (e != NULL) {
@@ -229,7 +208,8 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     e->core.config = &m->config;
     e->core.mixer = mixer_table[m->config.mixer.type];
     e->core.kernels = kernels_select(o->isa);
-    e->core.threads = o->threads != 0 ? o->threads : processors_count();
+    e->core.threads = info.threads;
+    e->info = info;
     e->core.places = &e->places;
     if (o->keeps_places)
         thread_pinning_init(&e->places, e->core.threads);
@@ -242,9 +222,6 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     pack(e, m);
     e->core.gemm.kernels = e->core.kernels;
     e->core.gemm.threads = e->core.threads;
-    e->info.threads = e->core.threads;
-    e->info.isa = e->core.kernels->isa;
-    e->info.blas = gemm_library();
     e->info.precision = engine_precision_word(o->precision);
     e->info.dim = m->config.dim;
     e->info.macs = count_macs(m);

@@ -60,7 +60,7 @@ struct engine_info {
 
 /* Pack the weights and size the workspace. `m` is borrowed only during the call, except for its config, which must
  * outlive the engine. *ret is set only on OK; free with engine_close.
- * Errors: ERR_NOMEM, ERR_ARGUMENT (an option out of range, named). */
+ * Errors: ERR_NOMEM, ERR_ARGUMENT (isa). */
 enum status engine_open(struct engine **ret, const struct model *m, const struct engine_options *o, struct error *err);
 void engine_close(struct engine *e); /* NULL is a no-op */
 const struct engine_info *engine_info(const struct engine *e);
