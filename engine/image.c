@@ -63,33 +63,25 @@ static void axis_clear(struct axis *a)
     *a = (struct axis){0};
 }
 
-/* Keys' cubic convolution with a = -1/2; zero from 2 on. */
-static double filter_bicubic(double x)
+/* The filter's weight is zero from here on, and from minus that down. */
+static double filter_support(enum interpolation how)
+{
+    return how == INTERPOLATION_BICUBIC ? 2.0 : 1.0;
+}
+
+/* Keys' cubic convolution with a = -1/2, or a triangle. */
+static double filter_weight(enum interpolation how, double x)
 {
     const double a = -0.5;
     x = fabs(x);
+    if (x >= filter_support(how))
+        return 0.0;
+    if (how == INTERPOLATION_BILINEAR)
+        return 1.0 - x;
     if (x < 1.0)
         return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
-    if (x < 2.0)
-        return (((x - 5.0) * x + 8.0) * x - 4.0) * a;
-    return 0.0;
+    return (((x - 5.0) * x + 8.0) * x - 4.0) * a;
 }
-
-/* A triangle; zero from 1 on. */
-static double filter_bilinear(double x)
-{
-    x = fabs(x);
-    return x < 1.0 ? 1.0 - x : 0.0;
-}
-
-/* In the order of enum interpolation. */
-static const struct filter {
-    double (*weight)(double x);
-    double support; /* the weight is zero outside of -support to support */
-} filters[] = {
-    [INTERPOLATION_BICUBIC] = {filter_bicubic, 2.0},
-    [INTERPOLATION_BILINEAR] = {filter_bilinear, 1.0},
-};
 
 /* (resized - wanted) / 2, a half rounded to the even neighbour as Python's round does. */
 static int64_t crop_offset(uint32_t resized, uint32_t wanted)
@@ -123,10 +115,10 @@ static int32_t fixed_point(double weight)
 /* The taps of one pixel of the resized picture, counted from the side's start, and their weights.
  * weights [stride] and exact [stride], which is scratch; stretch is what widens the filter. */
 static struct span weigh_pixel(int32_t *weights, double *exact, const struct axis *a, uint32_t pixel,
-                               const struct filter *f, double stretch)
+                               enum interpolation how, double stretch)
 {
     const double centre = ((double)pixel + 0.5) * (a->extent / (double)a->out);
-    const double support = f->support * stretch;
+    const double support = filter_support(how) * stretch;
     const double squeeze = 1.0 / stretch; /* dividing each time would round differently */
     const double low = centre - support + 0.5, high = centre + support + 0.5;
     const uint32_t begin = low > 0.0 ? (uint32_t)low : 0;
@@ -135,7 +127,7 @@ static struct span weigh_pixel(int32_t *weights, double *exact, const struct axi
     assert(begin < end && count <= a->stride);
     double sum = 0.0;
     for (uint32_t t = 0; t < count; t++) {
-        exact[t] = f->weight(((double)(begin + t) - centre + 0.5) * squeeze);
+        exact[t] = filter_weight(how, ((double)(begin + t) - centre + 0.5) * squeeze);
         sum += exact[t];
     }
     for (uint32_t t = 0; t < count; t++)
@@ -147,12 +139,11 @@ static struct span weigh_pixel(int32_t *weights, double *exact, const struct axi
  * keeps fine texture from aliasing. */
 static enum status axis_weigh(struct axis *a, enum interpolation how, struct error *err)
 {
-    const struct filter *f = &filters[how];
     const double scale = a->extent / (double)a->out;
     const double stretch = scale < 1.0 ? 1.0 : scale;
     const uint32_t count = a->visible.count;
 
-    a->stride = (uint32_t)ceil(f->support * stretch) * 2 + 1;
+    a->stride = (uint32_t)ceil(filter_support(how) * stretch) * 2 + 1;
     a->taps = calloc(count, sizeof(*a->taps));
     a->weights = calloc((size_t)count * a->stride, sizeof(*a->weights));
     double *exact = calloc(a->stride, sizeof(*exact));
@@ -163,7 +154,7 @@ static enum status axis_weigh(struct axis *a, enum interpolation how, struct err
     }
     for (uint32_t i = 0; i < count; i++) {
         int32_t *weights = a->weights + (size_t)i * a->stride;
-        a->taps[i] = weigh_pixel(weights, exact, a, a->visible.begin + i, f, stretch);
+        a->taps[i] = weigh_pixel(weights, exact, a, a->visible.begin + i, how, stretch);
     }
     free(exact);
 
@@ -313,7 +304,6 @@ enum status image_prepare(uint8_t *out, uint32_t width, uint32_t height, const s
     assert(in->pixels != NULL && w > 0 && w <= PICTURE_SIDE_MAX && h > 0 && h <= PICTURE_SIDE_MAX);
     assert(width > 0 && width <= PICTURE_SIDE_MAX && height > 0 && height <= PICTURE_SIDE_MAX);
     assert(resize_to > 0 && resize_to <= PICTURE_SIDE_MAX);
-    assert((size_t)how < sizeof(filters) / sizeof(filters[0]));
 
     const struct sides to = resized_sides(in, resize_to);
     const bool keep = to.width == w && to.height == h;

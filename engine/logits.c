@@ -41,18 +41,14 @@ void logits_logprobs(float *logprobs, uint8_t *likeliest, uint32_t likeliest_cou
 {
     assert(likeliest_count <= GENERATE_LIKELIEST_MAX);
     const double whole = log_sum(logits, BYTE_VALUES);
-    uint32_t kept = 0;
+    struct prediction top[GENERATE_LIKELIEST_MAX];
     logprobs[0] = (float)((double)logits[byte] - whole);
-    for (uint32_t b = 0; b < BYTE_VALUES && likeliest_count > 0; b++) {
-        if (kept == likeliest_count && logits[b] <= logits[likeliest[kept - 1]])
-            continue;
-        uint32_t at = kept < likeliest_count ? kept++ : kept - 1;
-        for (; at > 0 && logits[b] > logits[likeliest[at - 1]]; at--)
-            likeliest[at] = likeliest[at - 1];
-        likeliest[at] = (uint8_t)b;
-    }
-    for (uint32_t i = 0; i < kept; i++)
+    if (likeliest_count > 0)
+        logits_top(top, likeliest_count, logits, BYTE_VALUES);
+    for (uint32_t i = 0; i < likeliest_count; i++) {
+        likeliest[i] = (uint8_t)top[i].index;
         logprobs[1 + i] = (float)((double)logits[likeliest[i]] - whole);
+    }
 }
 
 void logits_top(struct prediction *out, size_t k, const float *logits, size_t n)

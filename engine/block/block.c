@@ -87,18 +87,25 @@ void block_norm(const struct engine_core *e, const struct packed_norm *n, float 
                          e->config->norm_eps);
 }
 
+/* The same by the calling thread alone. */
+static void norm_rows(const struct engine_core *e, const struct packed_norm *n, float *y, const float *x,
+                      const uint32_t *from, size_t rows)
+{
+    const size_t stride = e->dims.channels;
+    for (size_t r = 0; r < rows; r++)
+        e->kernels->norm(y + r * stride, x + (from == NULL ? r : from[r]) * stride, n->weight, n->bias, e->dims.dim,
+                         e->config->norm_eps);
+}
+
 const float *block_normed(const struct engine_core *e, const struct packed_norm *n, const struct activations *a,
                           const uint32_t *from, size_t rows)
 {
-    const size_t stride = e->dims.channels;
     if (rows > GEMM_ROWS_MAX) {
         block_norm(e, n, a->h, a->x, from, rows);
         return a->h;
     }
-    float *own = a->own + team_thread() * GEMM_ROWS_MAX * stride;
-    for (size_t r = 0; r < rows; r++)
-        e->kernels->norm(own + r * stride, a->x + (from == NULL ? r : from[r]) * stride, n->weight, n->bias,
-                         e->dims.dim, e->config->norm_eps);
+    float *own = a->own + team_thread() * GEMM_ROWS_MAX * e->dims.channels;
+    norm_rows(e, n, own, a->x, from, rows);
     return own;
 }
 
@@ -111,20 +118,12 @@ size_t block_rows_of_task(const struct engine_core *e, size_t rows)
     return (rows + tasks - 1) / tasks;
 }
 
-/* y[r] = norm(x[r]) for the rows of a task. */
-static void norm_rows(const struct engine_core *e, const struct packed_norm *n, float *y, const float *x, size_t rows)
-{
-    const size_t stride = e->dims.channels;
-    for (size_t r = 0; r < rows; r++)
-        e->kernels->norm(y + r * stride, x + r * stride, n->weight, n->bias, e->dims.dim, e->config->norm_eps);
-}
-
 /* The rows [r, r + n) of block_before. */
 static void before_rows(const struct engine_core *e, const struct block *b, const struct activations *a, size_t r,
                         size_t n, struct fetch *fetch)
 {
     const size_t channels = e->dims.channels;
-    norm_rows(e, &b->norm1, a->h + r * channels, a->x + r * channels, n);
+    norm_rows(e, &b->norm1, a->h + r * channels, a->x + r * channels, NULL, n);
     gemm_run_alone(&e->gemm, &b->qkv, a->qkv + r * e->dims.qkv, e->dims.qkv, a->h + r * channels, channels, n,
                    EPILOGUE_BIAS, fetch);
 }
@@ -142,18 +141,11 @@ void block_before(const struct engine_core *e, const struct block *b, const stru
         before_rows(e, b, a, r, rows - r < each ? rows - r : each, NULL);
 }
 
-static enum epilogue epilogue_of(enum activation activation)
-{
-    switch (activation) {
-    case ACTIVATION_GELU:
-        return EPILOGUE_GELU;
-    case ACTIVATION_GELU_TANH:
-        return EPILOGUE_GELU_TANH;
-    case ACTIVATION_RELU:
-        return EPILOGUE_RELU;
-    }
-    return EPILOGUE_BIAS;
-}
+static const enum epilogue epilogues[] = {
+    [ACTIVATION_GELU] = EPILOGUE_GELU,
+    [ACTIVATION_GELU_TANH] = EPILOGUE_GELU_TANH,
+    [ACTIVATION_RELU] = EPILOGUE_RELU,
+};
 
 /* Team. */
 static void add_rows(float *x, const float *h, size_t n)
@@ -174,8 +166,8 @@ static void after_rows(const struct engine_core *e, const struct block *b, const
     else
         for (size_t i = 0; i < n * channels; i++)
             x[i] += h[i];
-    norm_rows(e, &b->norm2, h, x, n);
-    gemm_run_alone(&e->gemm, &b->fc1, mlp, hidden, h, channels, n, epilogue_of(e->config->activation), fetch);
+    norm_rows(e, &b->norm2, h, x, NULL, n);
+    gemm_run_alone(&e->gemm, &b->fc1, mlp, hidden, h, channels, n, epilogues[e->config->activation], fetch);
     gemm_run_alone(&e->gemm, &b->fc2, x, channels, mlp, hidden, n, EPILOGUE_ADD, fetch);
 }
 
@@ -194,7 +186,7 @@ void block_after(const struct engine_core *e, const struct block *b, const struc
     else
         add_rows(a->x, a->h, rows * channels);
     const float *normed = block_normed(e, &b->norm2, a, NULL, rows);
-    gemm_run(&e->gemm, &b->fc1, a->mlp, hidden, normed, channels, rows, epilogue_of(e->config->activation));
+    gemm_run(&e->gemm, &b->fc1, a->mlp, hidden, normed, channels, rows, epilogues[e->config->activation]);
     gemm_run(&e->gemm, &b->fc2, a->x, channels, a->mlp, hidden, rows, EPILOGUE_ADD);
 }
 
