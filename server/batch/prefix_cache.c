@@ -1,11 +1,10 @@
 /* prefix_cache.c - see prefix_cache.h.
  *
- * Memory is divided into chunks of one size, so that it is never fragmented, whatever sizes come and go. A kept entry,
- * its owner, the beginning's bytes and its state one after the other, lies in a chain of chunks and is numbered by its
- * first chunk. Chains and the free chunks are linked by `next`.
+ * Memory is divided into chunks of one size, so that it is never fragmented, whatever sizes come and go. A kept state
+ * lies in a chain of chunks and is numbered by its first one. Chains and the free chunks are linked by `next`.
  *
- * Invariants: a kept entry is in one bucket and once in the list in order of use; `used` chunks are in chains of kept
- * entries, all others are free. */
+ * Invariants: a kept state is in one bucket and once in the list in order of use; `used` chunks are in chains of kept
+ * states, all others are free. */
 #include "server/batch/prefix_cache.h"
 
 #include <assert.h>
@@ -18,17 +17,14 @@
 
 _Static_assert(sizeof(struct prefix_hash) == SHA256_DIGEST_SIZE, "a hash is a SHA-256");
 
-/* An owner is compared and hashed as its bytes. */
-enum { OWNER_BYTES = sizeof(struct client_id) };
-_Static_assert(OWNER_BYTES == 1 + CLIENT_ID_BYTES, "there are none without a meaning");
+_Static_assert(sizeof(struct client_id) == 1 + CLIENT_ID_BYTES, "an owner is hashed as its bytes: all have a meaning");
 
 #define NONE UINT32_MAX
 
 struct kept {
-    uint64_t hash; /* the first bytes of the whole hash */
-    size_t state_bytes;
-    uint32_t key_bytes;    /* owner and beginning */
-    uint32_t in_bucket;    /* the next entry in the bucket */
+    struct prefix_hash hash;
+    size_t state_bytes;    /* 1 and more */
+    uint32_t in_bucket;    /* the next in the bucket */
     uint32_t older, newer; /* in order of use */
 };
 
@@ -122,7 +118,7 @@ void prefix_cache_hash_begin(const struct prefix_cache *c, const struct client_i
     struct sha256_ctx sha;
     sha256_init(&sha);
     sha256_update(&sha, sizeof c->salt, c->salt);
-    sha256_update(&sha, OWNER_BYTES, (const uint8_t *)owner);
+    sha256_update(&sha, sizeof *owner, (const uint8_t *)owner);
     sha256_digest(&sha, sizeof h->bytes, h->bytes);
 }
 
@@ -135,72 +131,32 @@ void prefix_cache_hash_add(struct prefix_hash *h, const uint8_t *bytes, size_t s
     sha256_digest(&sha, sizeof h->bytes, h->bytes);
 }
 
-static uint64_t short_hash(const struct prefix_hash *h)
+static uint32_t *bucket_of(const struct prefix_cache *c, const struct prefix_hash *h)
 {
-    uint64_t hash;
-    memcpy(&hash, h->bytes, sizeof hash);
-    return hash;
-}
-
-static uint32_t *bucket_of(const struct prefix_cache *c, uint64_t hash)
-{
-    return &c->buckets[hash & (c->bucket_count - 1)];
+    uint64_t number;
+    memcpy(&number, h->bytes, sizeof number);
+    return &c->buckets[number & (c->bucket_count - 1)];
 }
 
 /* ---- chains ---------------------------------------------------------------------------------------------------- */
 
-/* A position in a chain. */
-struct place {
-    uint32_t chunk;
-    size_t at;
-};
-
-/* The contiguous bytes from a place on, at most `most`; moves the place past them. */
-static uint8_t *walk(const struct prefix_cache *c, struct place *p, size_t most, size_t *size)
+static uint32_t chunks_for(const struct prefix_cache *c, size_t state_bytes)
 {
-    if (p->at == PREFIX_CHUNK_BYTES)
-        *p = (struct place){.chunk = c->next[p->chunk]};
-    uint8_t *piece = c->chunks + (size_t)p->chunk * PREFIX_CHUNK_BYTES + p->at;
-    const size_t left = PREFIX_CHUNK_BYTES - p->at;
-    *size = most < left ? most : left;
-    p->at += *size;
-    return piece;
+    const size_t count = (state_bytes + PREFIX_CHUNK_BYTES - 1) / PREFIX_CHUNK_BYTES;
+    assert(state_bytes > 0 && state_bytes <= c->state_bytes_max && count <= NONE);
+    return (uint32_t)count;
 }
 
-static void write_bytes(struct prefix_cache *c, struct place *p, const uint8_t *from, size_t size)
+size_t prefix_cache_room(const struct prefix_cache *c, size_t state_bytes)
 {
-    for (size_t n; size > 0; from += n, size -= n) {
-        uint8_t *piece = walk(c, p, size, &n);
-        memcpy(piece, from, n);
-    }
+    return c->chunk_count / chunks_for(c, state_bytes);
 }
 
-static void read_bytes(const struct prefix_cache *c, struct place *p, uint8_t *to, size_t size)
+/* The piece of a state that is in a chunk of its chain, `at` bytes on in it. */
+static uint8_t *piece_of(const struct prefix_cache *c, uint32_t chunk, size_t at, size_t state_bytes, size_t *size)
 {
-    for (size_t n; size > 0; to += n, size -= n) {
-        const uint8_t *piece = walk(c, p, size, &n);
-        memcpy(to, piece, n);
-    }
-}
-
-static bool is_same(const struct prefix_cache *c, struct place *p, const uint8_t *as, size_t size)
-{
-    for (size_t n; size > 0; as += n, size -= n) {
-        const uint8_t *piece = walk(c, p, size, &n);
-        if (memcmp(piece, as, n) != 0)
-            return false;
-    }
-    return true;
-}
-
-static uint64_t chunks_for(size_t key_bytes, size_t state_bytes)
-{
-    return ((uint64_t)key_bytes + state_bytes + PREFIX_CHUNK_BYTES - 1) / PREFIX_CHUNK_BYTES;
-}
-
-size_t prefix_cache_room(const struct prefix_cache *c, size_t size, size_t state_bytes)
-{
-    return c->chunk_count / chunks_for(OWNER_BYTES + size, state_bytes);
+    *size = state_bytes - at < PREFIX_CHUNK_BYTES ? state_bytes - at : PREFIX_CHUNK_BYTES;
+    return c->chunks + (size_t)chunk * PREFIX_CHUNK_BYTES;
 }
 
 /* ---- by use ---------------------------------------------------------------------------------------------------- */
@@ -224,13 +180,13 @@ static void evict_oldest(struct prefix_cache *c)
 {
     const uint32_t i = c->oldest;
     const struct kept *k = &c->kept[i];
-    uint32_t *link = bucket_of(c, k->hash), last = i;
+    uint32_t *link = bucket_of(c, &k->hash), last = i;
     assert(i != NONE);
     while (*link != i)
         link = &c->kept[*link].in_bucket;
     *link = k->in_bucket;
     unlink_use(c, i);
-    const uint32_t count = (uint32_t)chunks_for(k->key_bytes, k->state_bytes);
+    const uint32_t count = chunks_for(c, k->state_bytes);
     for (uint32_t n = 1; n < count; n++)
         last = c->next[last];
     c->next[last] = c->free;
@@ -242,74 +198,51 @@ static void evict_oldest(struct prefix_cache *c)
 
 /* ---- what is kept ---------------------------------------------------------------------------------------------- */
 
-bool prefix_cache_may_have(const struct prefix_cache *c, const struct prefix_hash *h)
+/* NONE: there is none. */
+static uint32_t find(const struct prefix_cache *c, const struct prefix_hash *h)
 {
-    const uint64_t hash = short_hash(h);
-    uint32_t i = *bucket_of(c, hash);
-    while (i != NONE && c->kept[i].hash != hash)
+    uint32_t i = *bucket_of(c, h);
+    while (i != NONE && memcmp(c->kept[i].hash.bytes, h->bytes, sizeof h->bytes) != 0)
         i = c->kept[i].in_bucket;
-    return i != NONE;
+    return i;
 }
 
-/* Find the entry of a beginning; *state: where its state begins. NONE: there is none. */
-static uint32_t find(const struct prefix_cache *c, const struct prefix *p, struct place *state)
+bool prefix_cache_has(const struct prefix_cache *c, const struct prefix_hash *h)
 {
-    const uint64_t hash = short_hash(&p->hash);
-    for (uint32_t i = *bucket_of(c, hash); i != NONE; i = c->kept[i].in_bucket) {
-        const struct kept *k = &c->kept[i];
-        *state = (struct place){.chunk = i};
-        if (k->hash == hash && k->key_bytes == OWNER_BYTES + p->size &&
-            is_same(c, state, (const uint8_t *)p->owner, OWNER_BYTES) && is_same(c, state, p->bytes, p->size))
-            return i;
+    return find(c, h) != NONE;
+}
+
+size_t prefix_cache_get(struct prefix_cache *c, const struct prefix_hash *h)
+{
+    const uint32_t i = find(c, h);
+    assert(i != NONE);
+    unlink_use(c, i);
+    link_newest(c, i);
+    const size_t state_bytes = c->kept[i].state_bytes;
+    uint32_t chunk = i;
+    for (size_t at = 0, n; at < state_bytes; at += n, chunk = c->next[chunk]) {
+        const uint8_t *piece = piece_of(c, chunk, at, state_bytes, &n);
+        memcpy(c->state + at, piece, n);
     }
-    return NONE;
+    return state_bytes;
 }
 
-bool prefix_cache_has(struct prefix_cache *c, const struct prefix *p)
+bool prefix_cache_put(struct prefix_cache *c, const struct prefix_hash *h, size_t state_bytes)
 {
-    struct place state;
-    const uint32_t i = find(c, p, &state);
-    if (i == NONE)
-        return false;
-    unlink_use(c, i);
-    link_newest(c, i);
-    return true;
-}
-
-bool prefix_cache_get(struct prefix_cache *c, const struct prefix *p, size_t *state_bytes)
-{
-    struct place state;
-    const uint32_t i = find(c, p, &state);
-    if (i == NONE)
-        return false;
-    unlink_use(c, i);
-    link_newest(c, i);
-    *state_bytes = c->kept[i].state_bytes;
-    read_bytes(c, &state, c->state, *state_bytes);
-    return true;
-}
-
-bool prefix_cache_put(struct prefix_cache *c, const struct prefix *p, size_t state_bytes)
-{
-    const size_t key_bytes = OWNER_BYTES + p->size;
-    const uint64_t count = chunks_for(key_bytes, state_bytes);
-    assert(state_bytes <= c->state_bytes_max && key_bytes <= UINT32_MAX);
+    const uint32_t count = chunks_for(c, state_bytes);
     if (count > c->chunk_count)
         return false;
     while (c->chunk_count - c->used < count)
         evict_oldest(c);
     const uint32_t i = c->free;
-    const uint64_t hash = short_hash(&p->hash);
-    struct place place = {.chunk = i};
-    write_bytes(c, &place, (const uint8_t *)p->owner, OWNER_BYTES);
-    write_bytes(c, &place, p->bytes, p->size);
-    write_bytes(c, &place, c->state, state_bytes);
-    c->free = c->next[place.chunk];
-    c->used += (uint32_t)count;
+    for (size_t at = 0, n; at < state_bytes; at += n, c->free = c->next[c->free]) {
+        uint8_t *piece = piece_of(c, c->free, at, state_bytes, &n);
+        memcpy(piece, c->state + at, n);
+    }
+    c->used += count;
     c->states++;
-    c->kept[i] = (struct kept){
-        .hash = hash, .state_bytes = state_bytes, .key_bytes = (uint32_t)key_bytes, .in_bucket = *bucket_of(c, hash)};
-    *bucket_of(c, hash) = i;
+    c->kept[i] = (struct kept){.hash = *h, .state_bytes = state_bytes, .in_bucket = *bucket_of(c, h)};
+    *bucket_of(c, h) = i;
     link_newest(c, i);
     return true;
 }

@@ -1,6 +1,6 @@
 /* prefix_cache.h - a cache of the states of streams that were fed beginnings of prompts, within a limit of memory; the
- * least recently used is evicted first. A beginning is an owner and bytes: both are compared in full and a hash
- * only finds them, so no two are ever taken for each other.
+ * least recently used is evicted first. A beginning, which is an owner and bytes, is known by its hash alone: SHA-256
+ * with a salt that nobody knows, so that no two are ever taken for each other.
  * Engine thread only, except for create and free. All memory is allocated by prefix_cache_create and counts towards the
  * limit; what was never used of it is not resident. */
 #ifndef SERVER_BATCH_PREFIX_CACHE_H
@@ -15,16 +15,9 @@
 
 struct prefix_cache;
 
-/* What a beginning is found by. It is hashed piece by piece: other pieces give another hash. */
+/* Of a beginning. It is hashed piece by piece: other pieces give another hash. */
 struct prefix_hash {
     uint8_t bytes[32];
-};
-
-struct prefix {
-    const struct client_id *owner;
-    const uint8_t *bytes; /* [size] */
-    size_t size;
-    struct prefix_hash hash; /* of owner and bytes */
 };
 
 struct prefix_cache_use {
@@ -43,20 +36,18 @@ struct prefix_cache_use prefix_cache_use(const struct prefix_cache *c);
 void prefix_cache_hash_begin(const struct prefix_cache *c, const struct client_id *owner, struct prefix_hash *h);
 void prefix_cache_hash_add(struct prefix_hash *h, const uint8_t *bytes, size_t size);
 
-/* How many states of `state_bytes` after beginnings of `size` bytes there is room for. */
-size_t prefix_cache_room(const struct prefix_cache *c, size_t size, size_t state_bytes);
+/* How many states of `state_bytes` there is room for. */
+size_t prefix_cache_room(const struct prefix_cache *c, size_t state_bytes);
 
 /* The buffer for a state on its way in or out: [state_bytes_max]. */
 uint8_t *prefix_cache_state(struct prefix_cache *c);
 
-/* Is there an entry with this hash? */
-bool prefix_cache_may_have(const struct prefix_cache *c, const struct prefix_hash *h);
-/* Is there a state of this beginning? Then it is now the most recently used one. */
-bool prefix_cache_has(struct prefix_cache *c, const struct prefix *p);
-/* The same, and copies the state to prefix_cache_state. */
-bool prefix_cache_get(struct prefix_cache *c, const struct prefix *p, size_t *state_bytes);
+/* Is there a state of the beginning with this hash? */
+bool prefix_cache_has(const struct prefix_cache *c, const struct prefix_hash *h);
+/* Copy that to prefix_cache_state, and have it be the most recently used one; returns its size. It is there. */
+size_t prefix_cache_get(struct prefix_cache *c, const struct prefix_hash *h);
 /* Keep what is in prefix_cache_state [state_bytes] for a beginning that has no state yet; others are evicted as needed.
  * False, and nothing has changed, if there can never be room for it. */
-bool prefix_cache_put(struct prefix_cache *c, const struct prefix *p, size_t state_bytes);
+bool prefix_cache_put(struct prefix_cache *c, const struct prefix_hash *h, size_t state_bytes);
 
 #endif

@@ -103,43 +103,34 @@ static int64_t fed_of(const struct stream_prefix *x, const struct stream_slot *s
     return (int64_t)(s->at - x->from) - (int64_t)(s->window.length - s->window.fed);
 }
 
-static struct prefix prefix_of(const struct stream_prefix *x, const struct stream_slot *s, size_t size,
-                               const struct prefix_hash *hash)
-{
-    return (struct prefix){.owner = s->state_owner, .bytes = s->given + x->from, .size = size, .hash = *hash};
-}
-
 /* The states of one prompt take at most a fraction of the room: those of a longer prompt lie farther apart, at places
  * where a shorter one that it begins with has states too. */
 static size_t spacing_of(const struct stream_prefixes *p, size_t size)
 {
     const uint32_t position = (uint32_t)size + start_of(p->model);
     const size_t state_bytes = engine_stream_saved_bytes(p->model->engine, position);
-    const size_t most = prefix_cache_room(p->cache, size, state_bytes) / PREFIX_SHARE_OF_PROMPT;
+    const size_t most = prefix_cache_room(p->cache, state_bytes) / PREFIX_SHARE_OF_PROMPT;
     size_t spacing = p->every;
     while (size / spacing > (most > 1 ? most : 1))
         spacing *= 2;
     return spacing;
 }
 
-/* The longest beginning that has a state and leaves something to feed; 0: none. Hashing the longest possible prompt, a
- * mebibyte, takes some milliseconds; feeding it, half a minute. */
-static size_t look_up(struct stream_prefixes *p, const struct stream_slot *s, struct prefix_hash *ret)
+/* The longest beginning that has a state and leaves something to feed, and its hash; 0: none. Hashing the longest
+ * possible prompt, a mebibyte, takes some milliseconds; feeding it, half a minute. */
+static size_t look_up(const struct stream_prefixes *p, const struct stream_slot *s, struct prefix_hash *ret)
 {
     const struct stream_prefix *x = part_of(p, s);
     struct prefix_hash hash = x->hash;
-    size_t longest = 0, state_bytes;
+    size_t longest = 0;
     for (size_t size = p->every; size < x->size; size += p->every) {
         prefix_cache_hash_add(&hash, s->given + x->from + size - p->every, p->every);
-        if (prefix_cache_may_have(p->cache, &hash)) {
+        if (prefix_cache_has(p->cache, &hash)) {
             longest = size;
             *ret = hash;
         }
     }
-    if (longest == 0)
-        return 0;
-    const struct prefix found = prefix_of(x, s, longest, ret);
-    return prefix_cache_get(p->cache, &found, &state_bytes) ? longest : 0;
+    return longest;
 }
 
 size_t stream_prefix_begin(struct stream_prefixes *p, struct stream_slot *s)
@@ -163,6 +154,7 @@ size_t stream_prefix_begin(struct stream_prefixes *p, struct stream_slot *s)
     metrics_counter_add(known > 0 ? METRIC_PREFIX_HITS : METRIC_PREFIX_MISSES, p->hosted->metrics_label, 1);
     if (known == 0)
         return 0;
+    (void)prefix_cache_get(p->cache, &hash);
     stream_slot_skip(s, x->from, known, prefix_cache_state(p->cache));
     x->hash = hash;
     x->hashed = known;
@@ -194,11 +186,10 @@ void stream_prefix_keep(struct stream_prefixes *p, struct stream_slot *s)
     if (fed > 0 && fed % x->spacing == 0) {
         for (; x->hashed < fed; x->hashed += p->every)
             prefix_cache_hash_add(&x->hash, s->given + x->from + x->hashed, p->every);
-        const struct prefix prefix = prefix_of(x, s, fed, &x->hash);
-        if (!prefix_cache_has(p->cache, &prefix)) {
+        if (!prefix_cache_has(p->cache, &x->hash)) {
             const uint32_t position = engine_stream_position(p->model->engine, s->window.stream);
             engine_stream_save(p->model->engine, s->window.stream, prefix_cache_state(p->cache));
-            (void)prefix_cache_put(p->cache, &prefix, engine_stream_saved_bytes(p->model->engine, position));
+            (void)prefix_cache_put(p->cache, &x->hash, engine_stream_saved_bytes(p->model->engine, position));
             tell(p, prefix_cache_use(p->cache));
         }
     }

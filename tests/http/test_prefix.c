@@ -278,12 +278,12 @@ static void a_text_leaves_no_states(void **state)
     daemon_stop(&aftd);
 }
 
-/* There is room for a dozen states: a prompt gets three of them, evenly spaced. Texts that come after one of their
+/* There is room for fifteen states: a prompt gets three of them, evenly spaced. Texts that come after one of their
  * prompt find what that has left, and are not told of. */
 static void a_prompt_takes_a_part_of_the_memory(void **state)
 {
     (void)state;
-    daemon_start(&aftd, (const char *const[]){"--prefix-cache-mb=4", "--streams-max=1", NULL});
+    daemon_start(&aftd, (const char *const[]){"--prefix-cache-mb=5", "--streams-max=1", NULL});
     char *prompt = make_prompt('a', 500, 'a', 500);
     const struct counts start = counts_of(&aftd);
     ask_for(NULL, prompt);

@@ -25,23 +25,22 @@ static struct prefix_cache *make(uint64_t bytes)
 }
 
 static const struct client_id everybody, anne = {CLIENT_KEY, "anne, all of it"}, anna = {CLIENT_KEY, "anne, all of iT"},
-                                         lodger = {CLIENT_IPV6, "anne, all of it"}, bob = {CLIENT_KEY, "bob"},
-                                         bert = {CLIENT_KEY, "bert"};
+                                         lodger = {CLIENT_IPV6, "anne, all of it"}, bob = {CLIENT_KEY, "bob"};
 
-/* By the hash of its whole pieces and of what is left. */
-static struct prefix prefix_of(const struct prefix_cache *c, const struct client_id *owner, const void *bytes,
-                               size_t size)
+/* Of its whole pieces and of what is left. */
+static struct prefix_hash hash_of(const struct prefix_cache *c, const struct client_id *owner, const void *bytes,
+                                  size_t size)
 {
-    struct prefix p = {.owner = owner, .bytes = bytes, .size = size};
-    prefix_cache_hash_begin(c, owner, &p.hash);
+    struct prefix_hash h;
+    prefix_cache_hash_begin(c, owner, &h);
     for (size_t at = 0; at < size; at += PIECE)
-        prefix_cache_hash_add(&p.hash, p.bytes + at, size - at < PIECE ? size - at : PIECE);
-    return p;
+        prefix_cache_hash_add(&h, (const uint8_t *)bytes + at, size - at < PIECE ? size - at : PIECE);
+    return h;
 }
 
-static struct prefix of_text(const struct prefix_cache *c, const struct client_id *owner, const char *text)
+static struct prefix_hash of_text(const struct prefix_cache *c, const struct client_id *owner, const char *text)
 {
-    return prefix_of(c, owner, text, strlen(text));
+    return hash_of(c, owner, text, strlen(text));
 }
 
 /* State number `seed`. */
@@ -52,20 +51,19 @@ static void fill(uint8_t *out, size_t size, uint64_t seed)
         out[i] = (uint8_t)random_next(&r);
 }
 
-static bool put(struct prefix_cache *c, const struct prefix *p, size_t state_bytes, uint64_t seed)
+static bool put(struct prefix_cache *c, const struct prefix_hash *p, size_t state_bytes, uint64_t seed)
 {
     fill(prefix_cache_state(c), state_bytes, seed);
     return prefix_cache_put(c, p, state_bytes);
 }
 
-static void assert_kept(struct prefix_cache *c, const struct prefix *p, size_t state_bytes, uint64_t seed)
+static void assert_kept(struct prefix_cache *c, const struct prefix_hash *p, size_t state_bytes, uint64_t seed)
 {
     static uint8_t want[STATE_MAX];
-    size_t got = 0;
     fill(want, state_bytes, seed);
     memset(prefix_cache_state(c), 0, STATE_MAX);
-    assert_true(prefix_cache_get(c, p, &got));
-    assert_int_equal(got, state_bytes);
+    assert_true(prefix_cache_has(c, p));
+    assert_int_equal(prefix_cache_get(c, p), state_bytes);
     assert_memory_equal(prefix_cache_state(c), want, state_bytes);
 }
 
@@ -75,21 +73,21 @@ static void what_was_kept_is_found(void **state)
 {
     (void)state;
     static const size_t sizes[] = {
-        0, 1, PREFIX_CHUNK_BYTES - 24, PREFIX_CHUNK_BYTES - 23, PREFIX_CHUNK_BYTES - 22, 9999, 20000};
+        1,    PREFIX_CHUNK_BYTES - 1, PREFIX_CHUNK_BYTES, PREFIX_CHUNK_BYTES + 1, (size_t)2 * PREFIX_CHUNK_BYTES, 9999,
+        20000};
     struct prefix_cache *c = make(BOUND);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char text[16];
         (void)snprintf(text, sizeof text, "text %zu", i);
-        const struct prefix p = of_text(c, &anne, text); /* 23 bytes with the owner */
-        assert_false(prefix_cache_may_have(c, &p.hash));
+        const struct prefix_hash p = of_text(c, &anne, text);
         assert_false(prefix_cache_has(c, &p));
         assert_true(put(c, &p, sizes[i], i));
-        assert_true(prefix_cache_may_have(c, &p.hash));
+        assert_true(prefix_cache_has(c, &p));
     }
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char text[16];
         (void)snprintf(text, sizeof text, "text %zu", i);
-        const struct prefix p = of_text(c, &anne, text);
+        const struct prefix_hash p = of_text(c, &anne, text);
         assert_kept(c, &p, sizes[i], i);
     }
     prefix_cache_free(c);
@@ -100,9 +98,9 @@ static void an_owner_finds_his_own_alone(void **state)
 {
     (void)state;
     struct prefix_cache *c = make(BOUND);
-    const struct prefix hers = of_text(c, &anne, "Rome"), nobodys = of_text(c, &everybody, "Rome"),
-                        his = of_text(c, &bob, "Rome"), annas = of_text(c, &anna, "Rome"),
-                        lodgers = of_text(c, &lodger, "Rome");
+    const struct prefix_hash hers = of_text(c, &anne, "Rome"), nobodys = of_text(c, &everybody, "Rome"),
+                             his = of_text(c, &bob, "Rome"), annas = of_text(c, &anna, "Rome"),
+                             lodgers = of_text(c, &lodger, "Rome");
     assert_true(put(c, &hers, 100, 1));
     assert_false(prefix_cache_has(c, &annas));
     assert_false(prefix_cache_has(c, &lodgers));
@@ -116,24 +114,21 @@ static void an_owner_finds_his_own_alone(void **state)
     prefix_cache_free(c);
 }
 
-/* As if SHA-256 had given the same for two. */
-static void equal_hashes_are_not_taken_for_equal_bytes(void **state)
+/* What lies in one bucket is told apart by all of the hash, and another cache's salt gives other hashes. */
+static void hashes_that_differ_late_are_not_taken_for_each_other(void **state)
 {
     (void)state;
-    struct prefix_cache *c = make(BOUND);
-    const struct prefix rome = of_text(c, &anne, "Rome");
-    struct prefix other = of_text(c, &anne, "Rune"), longer = of_text(c, &anne, "Rome "),
-                  others = of_text(c, &bert, "Rome");
-    size_t state_bytes;
-    other.hash = longer.hash = others.hash = rome.hash;
+    struct prefix_cache *c = make(BOUND), *another = make(BOUND);
+    const struct prefix_hash rome = of_text(c, &anne, "Rome"), theirs = of_text(another, &anne, "Rome");
+    struct prefix_hash other = rome;
+    other.bytes[sizeof other.bytes - 1] ^= 1;
+    assert_memory_not_equal(rome.bytes, theirs.bytes, sizeof rome.bytes);
     assert_true(put(c, &rome, 100, 1));
-    assert_true(prefix_cache_may_have(c, &other.hash));
-    assert_false(prefix_cache_get(c, &other, &state_bytes));
-    assert_false(prefix_cache_get(c, &longer, &state_bytes));
-    assert_false(prefix_cache_get(c, &others, &state_bytes));
+    assert_false(prefix_cache_has(c, &other));
     assert_true(put(c, &other, 200, 2)); /* both stay */
     assert_kept(c, &rome, 100, 1);
     assert_kept(c, &other, 200, 2);
+    prefix_cache_free(another);
     prefix_cache_free(c);
 }
 
@@ -142,21 +137,20 @@ static void the_least_recently_used_goes_first(void **state)
     (void)state;
     static const char *const texts[] = {"a", "b", "c", "d"};
     struct prefix_cache *c = make(BOUND);
-    struct prefix p[4];
-    size_t state_bytes;
+    struct prefix_hash p[4];
     for (size_t i = 0; i < 4; i++) {
         p[i] = of_text(c, &everybody, texts[i]);
         assert_true(put(c, &p[i], STATE_MAX, i));
         assert_int_equal(prefix_cache_use(c).evicted, i == 3 ? 1 : 0); /* there is room for three */
     }
     assert_false(prefix_cache_has(c, &p[0]));
-    assert_true(prefix_cache_has(c, &p[1])); /* both are uses */
-    assert_true(prefix_cache_get(c, &p[2], &state_bytes));
+    assert_true(prefix_cache_has(c, &p[2])); /* a look is no use */
+    assert_kept(c, &p[1], STATE_MAX, 1);
     assert_true(put(c, &p[0], STATE_MAX, 0));
+    assert_false(prefix_cache_has(c, &p[2]));
+    assert_true(put(c, &p[2], STATE_MAX, 2));
     assert_false(prefix_cache_has(c, &p[3]));
-    assert_true(put(c, &p[3], STATE_MAX, 3));
-    assert_false(prefix_cache_has(c, &p[1]));
-    assert_kept(c, &p[2], STATE_MAX, 2);
+    assert_kept(c, &p[1], STATE_MAX, 1);
     assert_int_equal(prefix_cache_use(c).states, 3);
     assert_int_equal(prefix_cache_use(c).evicted, 3);
     prefix_cache_free(c);
@@ -166,9 +160,9 @@ static void what_never_fits_changes_nothing(void **state)
 {
     (void)state;
     struct prefix_cache *c = make(STATE_MAX + 5 * PREFIX_CHUNK_BYTES); /* four chunks, with what they take besides */
-    const struct prefix small = of_text(c, &everybody, "small"), large = of_text(c, &everybody, "large");
-    assert_int_equal(prefix_cache_room(c, 5, STATE_MAX), 0);
-    assert_int_equal(prefix_cache_room(c, 5, 100), 4);
+    const struct prefix_hash small = of_text(c, &everybody, "small"), large = of_text(c, &everybody, "large");
+    assert_int_equal(prefix_cache_room(c, STATE_MAX), 0);
+    assert_int_equal(prefix_cache_room(c, 100), 4);
     assert_true(put(c, &small, 100, 1));
     assert_false(put(c, &large, STATE_MAX, 2));
     assert_int_equal(prefix_cache_use(c).states, 1);
@@ -195,8 +189,7 @@ struct twin {
 
 static size_t twin_chunks(const struct twin *t, size_t i)
 {
-    return (sizeof(struct client_id) + t->kept[i].size + t->kept[i].state_bytes + PREFIX_CHUNK_BYTES - 1) /
-           PREFIX_CHUNK_BYTES;
+    return (t->kept[i].state_bytes + PREFIX_CHUNK_BYTES - 1) / PREFIX_CHUNK_BYTES;
 }
 
 static size_t twin_used(const struct twin *t)
@@ -213,26 +206,32 @@ static void twin_take_out(struct twin *t, size_t i)
     memmove(&t->kept[i], &t->kept[i + 1], (t->count - i) * sizeof t->kept[0]);
 }
 
-/* Its place, the newest's then; TWIN_MAX: it is not there. */
-static size_t twin_use(struct twin *t, const struct prefix *p)
+/* TWIN_MAX: it is not there. */
+static size_t twin_find(const struct twin *t, const struct client_id *owner, const uint8_t *bytes, size_t size)
 {
-    for (size_t i = 0; i < t->count; i++)
-        if (client_id_is_same(&t->kept[i].owner, p->owner) && t->kept[i].size == p->size &&
-            memcmp(t->kept[i].bytes, p->bytes, p->size) == 0) {
-            t->kept[t->count] = t->kept[i];
-            t->count++;
-            twin_take_out(t, i);
-            return t->count - 1;
-        }
-    return TWIN_MAX;
+    size_t i = 0;
+    while (i < t->count && !(client_id_is_same(&t->kept[i].owner, owner) && t->kept[i].size == size &&
+                             memcmp(t->kept[i].bytes, bytes, size) == 0))
+        i++;
+    return i < t->count ? i : TWIN_MAX;
 }
 
-static bool twin_put(struct twin *t, const struct prefix *p, size_t state_bytes, uint64_t seed)
+/* It is the newest now, and there. */
+static size_t twin_use(struct twin *t, size_t i)
+{
+    t->kept[t->count] = t->kept[i];
+    t->count++;
+    twin_take_out(t, i);
+    return t->count - 1;
+}
+
+static bool twin_put(struct twin *t, const struct client_id *owner, const uint8_t *bytes, size_t size,
+                     size_t state_bytes, uint64_t seed)
 {
     const size_t at = t->count;
-    t->kept[at].owner = *p->owner;
-    memcpy(t->kept[at].bytes, p->bytes, p->size);
-    t->kept[at].size = p->size;
+    t->kept[at].owner = *owner;
+    memcpy(t->kept[at].bytes, bytes, size);
+    t->kept[at].size = size;
     t->kept[at].state_bytes = state_bytes;
     t->kept[at].seed = seed;
     if (twin_chunks(t, at) > t->chunk_count)
@@ -253,30 +252,33 @@ static void random_operations_do_as_the_twin_does(void **state)
     struct prefix_cache *c = make(BOUND);
     struct random r = {20};
     unsigned found = 0;
-    t.chunk_count = prefix_cache_room(c, 1, 1);
+    t.chunk_count = prefix_cache_room(c, 1);
     assert_in_range(t.chunk_count, 2, TWIN_MAX - 1);
     for (uint64_t i = 0; i < ROUNDS; i++) {
         uint8_t bytes[BYTES_MAX];
         const size_t size = random_below(&r, 8) == 0 ? random_below(&r, BYTES_MAX) : 1 + random_below(&r, 4);
         for (size_t k = 0; k < size; k++)
             bytes[k] = (uint8_t)('a' + random_below(&r, 2));
-        const struct prefix p = prefix_of(c, owners[random_below(&r, 3)], bytes, size);
-        const size_t at = twin_use(&t, &p);
-        const size_t state_bytes = random_below(&r, 4) == 0 ? random_below(&r, STATE_MAX) : random_below(&r, 5000);
+        const struct client_id *owner = owners[random_below(&r, 3)];
+        const struct prefix_hash p = hash_of(c, owner, bytes, size);
+        size_t at = twin_find(&t, owner, bytes, size);
+        const size_t state_bytes = 1 + (size_t)random_below(&r, random_below(&r, 4) == 0 ? STATE_MAX : 5000);
         assert_int_equal(prefix_cache_has(c, &p), at < TWIN_MAX);
         found += at < TWIN_MAX;
-        if (at < TWIN_MAX && i % 16 == 0)
+        if (at < TWIN_MAX && i % 4 == 0) {
+            at = twin_use(&t, at);
             assert_kept(c, &p, t.kept[at].state_bytes, t.kept[at].seed);
+        }
         if (at == TWIN_MAX && random_below(&r, 2) == 0) {
             const uint64_t seed = i << 8;
-            assert_int_equal(put(c, &p, state_bytes, seed), twin_put(&t, &p, state_bytes, seed));
+            assert_int_equal(put(c, &p, state_bytes, seed), twin_put(&t, owner, bytes, size, state_bytes, seed));
         }
         const struct prefix_cache_use use = prefix_cache_use(c);
         assert_true(use.bytes <= BOUND - STATE_MAX);
         assert_int_equal(use.states, t.count);
         assert_int_equal(use.evicted, t.evicted);
         assert_true(use.bytes >= twin_used(&t) * PREFIX_CHUNK_BYTES);
-        assert_true(use.bytes <= twin_used(&t) * (PREFIX_CHUNK_BYTES + 64));
+        assert_true(use.bytes <= twin_used(&t) * (PREFIX_CHUNK_BYTES + 96));
     }
     assert_in_range(found, ROUNDS / 20, ROUNDS);
     assert_true(t.evicted > ROUNDS / 20);
@@ -288,7 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_kept_is_found),
         cmocka_unit_test(an_owner_finds_his_own_alone),
-        cmocka_unit_test(equal_hashes_are_not_taken_for_equal_bytes),
+        cmocka_unit_test(hashes_that_differ_late_are_not_taken_for_each_other),
         cmocka_unit_test(the_least_recently_used_goes_first),
         cmocka_unit_test(what_never_fits_changes_nothing),
         cmocka_unit_test(random_operations_do_as_the_twin_does),
