@@ -25,7 +25,7 @@ struct row {
     uint64_t deadline_ns; /* of the job */
 };
 
-/* What a walk has seen so far. */
+/* What was seen so far. */
 struct list {
     const char *id; /* only of that id; NULL: of any */
     bool cancels;
@@ -89,27 +89,12 @@ static int by_age(const void *a, const void *b)
     return one->start_ns < other->start_ns ? -1 : one->start_ns > other->start_ns ? 1 : 0;
 }
 
-/* Room for what one step may see; without memory for it the rows are fewer than the requests. */
-static void make_room(struct list *l)
-{
-    if (l->capacity - l->count >= HTTP_WALK_STEP || l->capacity == REQUESTS_LISTED_MAX)
-        return;
-    const size_t twice = 2 * l->capacity + HTTP_WALK_STEP,
-                 room = twice < REQUESTS_LISTED_MAX ? twice : REQUESTS_LISTED_MAX;
-    struct row *more = realloc(l->rows, room * sizeof *more);
-    if (more != NULL) {
-        l->rows = more;
-        l->capacity = room;
-    }
-}
-
-/* All requests that were here before `x`. */
+/* All requests that were here before `x`. Without memory for them the rows are fewer than the requests. */
 static void gather(struct list *l, struct exchange *x)
 {
-    struct http_place walker = {.next = NULL};
-    do
-        make_room(l);
-    while (http_walk(x, &walker, see, l));
+    l->rows = malloc(REQUESTS_LISTED_MAX * sizeof *l->rows);
+    l->capacity = l->rows != NULL ? REQUESTS_LISTED_MAX : 0;
+    http_see_before(x, see, l);
     if (l->count > 0)
         qsort(l->rows, l->count, sizeof l->rows[0], by_age);
 }

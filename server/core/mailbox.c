@@ -14,7 +14,7 @@ struct box {
     atomic_bool unheard; /* something was posted since the last notification */
     pthread_mutex_t lock;
     /* under the lock */
-    struct mailbox_item *first, *last;
+    TAILQ_HEAD(, mailbox_item) items;
 };
 
 struct mailboxes {
@@ -35,6 +35,7 @@ enum status mailbox_create(struct mailboxes **ret, uint32_t boxes)
             return ERR_IO;
         }
         (void)pthread_mutex_init(&b->lock, NULL);
+        TAILQ_INIT(&b->items);
     }
     *ret = n;
     return OK;
@@ -45,7 +46,7 @@ void mailbox_free(struct mailboxes *n)
     if (n == NULL)
         return;
     for (uint32_t i = 0; i < n->count; i++) {
-        assert(n->boxes[i].first == NULL);
+        assert(TAILQ_EMPTY(&n->boxes[i].items));
         (void)close(n->boxes[i].fd);
         (void)pthread_mutex_destroy(&n->boxes[i].lock);
     }
@@ -58,14 +59,9 @@ void mailbox_post(struct mailboxes *n, uint32_t box, struct mailbox_item *item)
 {
     struct box *b = &n->boxes[box];
     (void)pthread_mutex_lock(&b->lock);
-    if (!item->is_put) {
-        *item = (struct mailbox_item){.previous = b->last, .is_put = true};
-        if (b->last != NULL)
-            b->last->next = item;
-        else
-            b->first = item;
-        b->last = item;
-    }
+    if (!item->is_put)
+        TAILQ_INSERT_TAIL(&b->items, item, link);
+    item->is_put = true;
     (void)pthread_mutex_unlock(&b->lock);
     atomic_store(&b->unheard, true);
 }
@@ -96,10 +92,10 @@ struct mailbox_item *mailbox_take(struct mailboxes *n, uint32_t box)
     uint64_t knocks;
     (void)!read(b->fd, &knocks, sizeof knocks);
     (void)pthread_mutex_lock(&b->lock);
-    struct mailbox_item *first = b->first;
-    b->first = b->last = NULL;
-    for (struct mailbox_item *item = first; item != NULL; item = item->next)
-        item->is_put = false;
+    struct mailbox_item *first = TAILQ_FIRST(&b->items), *item;
+    TAILQ_FOREACH(item, &b->items, link)
+    item->is_put = false;
+    TAILQ_INIT(&b->items);
     (void)pthread_mutex_unlock(&b->lock);
     return first;
 }
@@ -108,16 +104,8 @@ void mailbox_remove(struct mailboxes *n, uint32_t box, struct mailbox_item *item
 {
     struct box *b = &n->boxes[box];
     (void)pthread_mutex_lock(&b->lock);
-    if (item->is_put) {
-        if (item->previous != NULL)
-            item->previous->next = item->next;
-        else
-            b->first = item->next;
-        if (item->next != NULL)
-            item->next->previous = item->previous;
-        else
-            b->last = item->previous;
-        item->is_put = false;
-    }
+    if (item->is_put)
+        TAILQ_REMOVE(&b->items, item, link);
+    item->is_put = false;
     (void)pthread_mutex_unlock(&b->lock);
 }

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "config/status.h"
 
@@ -15,7 +16,7 @@ struct mailboxes;
 
 /* Embedded in what is posted; zeroed before its first use. Its fields belong to the mailbox. */
 struct mailbox_item {
-    struct mailbox_item *next, *previous;
+    TAILQ_ENTRY(mailbox_item) link;
     bool is_put;
 };
 
@@ -36,7 +37,7 @@ void mailbox_wake(struct mailboxes *n, uint32_t box);
 
 /* A descriptor that is readable from mailbox_notify or mailbox_wake until mailbox_take. */
 int mailbox_fd(const struct mailboxes *n, uint32_t box);
-/* Empty the mailbox and return all items, linked by `next`, in the order in which they were posted; NULL if there were
+/* Empty the mailbox and return all items, linked by `link`, in the order in which they were posted; NULL if there were
  * none. */
 struct mailbox_item *mailbox_take(struct mailboxes *n, uint32_t box);
 /* Take an item out of the mailbox, if it is there. */

@@ -52,7 +52,9 @@ static uint64_t watch_connection(void *arg, enum watch_event event, uint64_t now
 void http_cut_idle(const struct http_loop *l, uint64_t now_ns)
 {
     const uint64_t idle_ns = l->http->settings->drain_idle_ms * CLOCK_NS_PER_MS;
-    for (const struct connection *c = l->all; c != NULL; c = c->next_of_loop) {
+    const struct connection *c;
+    LIST_FOREACH(c, &l->all, of_loop)
+    {
         const uint64_t idle_since_ns = atomic_load_explicit(&c->idle_ns, memory_order_relaxed);
         const uint64_t since_ns = idle_since_ns > l->refuses_ns ? idle_since_ns : l->refuses_ns;
         char byte;
@@ -179,24 +181,21 @@ struct connection *http_admit(struct http_loop *l, size_t listener, int fd, cons
         refuse_connection(h, fd, !through->is_tls && answer == ROOM_FULL);
         return NULL;
     }
-    c->next_of_loop = l->coming;
-    l->coming = c;
+    LIST_INSERT_HEAD(&l->coming, c, of_loop);
     return c;
 }
 
 static void forget(struct connection *c)
 {
+    LIST_REMOVE(c, of_loop);
     room_leave(&c->http->rooms[c->kind], &c->place);
     free(c);
 }
 
 void http_forget_lost(struct http_loop *l)
 {
-    for (struct connection *c = l->coming, *next; c != NULL; c = next) {
-        next = c->next_of_loop;
-        forget(c);
-    }
-    l->coming = NULL;
+    while (!LIST_EMPTY(&l->coming))
+        forget(LIST_FIRST(&l->coming));
 }
 
 /* ---- coming and going -------------------------------------------------------------------------------------------- */
@@ -218,28 +217,6 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
     return NULL;
 }
 
-static void enter_loop(struct connection *c)
-{
-    struct http_loop *l = c->loop;
-    c->previous_of_loop = NULL;
-    c->next_of_loop = l->all;
-    if (l->all != NULL)
-        l->all->previous_of_loop = c;
-    l->all = c;
-    (void)atomic_fetch_add(&l->http->open, 1);
-}
-
-static void leave_loop(struct connection *c)
-{
-    if (c->previous_of_loop != NULL)
-        c->previous_of_loop->next_of_loop = c->next_of_loop;
-    else
-        c->loop->all = c->next_of_loop;
-    if (c->next_of_loop != NULL)
-        c->next_of_loop->previous_of_loop = c->previous_of_loop;
-    (void)atomic_fetch_sub(&c->http->open, 1);
-}
-
 static struct connection *connection_open(struct http_loop *l, struct MHD_Connection *mhd)
 {
     struct http *h = l->http;
@@ -247,10 +224,6 @@ static struct connection *connection_open(struct http_loop *l, struct MHD_Connec
     if (from == NULL || from->client_addr == NULL)
         return NULL;
     struct connection *c = ((const union http_peer *)(const void *)from->client_addr)->with.connection;
-    struct connection **at = &l->coming;
-    while (*at != c)
-        at = &(*at)->next_of_loop;
-    *at = c->next_of_loop;
     const uint64_t now_ns = clock_now_ns();
     c->watch = (struct watch){.notify = watch_connection,
                               .arg = c,
@@ -260,7 +233,9 @@ static struct connection *connection_open(struct http_loop *l, struct MHD_Connec
         forget(c);
         return NULL;
     }
-    enter_loop(c);
+    LIST_REMOVE(c, of_loop);
+    LIST_INSERT_HEAD(&l->all, c, of_loop);
+    (void)atomic_fetch_add(&h->open, 1);
     if (c->is_tls)
         http_shake(c, mhd);
     metrics_gauge_add(METRIC_CONNECTIONS, 0, 1);
@@ -279,7 +254,7 @@ void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context, e
         if (c->lingers)
             http_linger(l, c->fd);
         http_end_shake(c);
-        leave_loop(c);
+        (void)atomic_fetch_sub(&l->http->open, 1);
         watcher_remove(l->http->watcher, &c->watch);
         forget(c);
         *context = NULL;

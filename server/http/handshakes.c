@@ -21,25 +21,6 @@ bool http_shakes_begin(struct http_loop *l)
     return l->shakes.fd >= 0;
 }
 
-static void push(struct http_loop *l, struct connection *c)
-{
-    c->shake.before = NULL;
-    c->shake.next = l->shakes.active;
-    if (l->shakes.active != NULL)
-        l->shakes.active->shake.before = c;
-    l->shakes.active = c;
-}
-
-static void pull(struct http_loop *l, struct connection *c)
-{
-    if (c->shake.before != NULL)
-        c->shake.before->shake.next = c->shake.next;
-    else
-        l->shakes.active = c->shake.next;
-    if (c->shake.next != NULL)
-        c->shake.next->shake.before = c->shake.before;
-}
-
 static void *session_of(struct MHD_Connection *mhd)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
@@ -53,7 +34,7 @@ void http_shake(struct connection *c, struct MHD_Connection *mhd)
         return;
     tls_await_client(session);
     c->shake.mhd = mhd;
-    push(c->loop, c);
+    LIST_INSERT_HEAD(&c->loop->shakes.active, c, shake.active);
 }
 
 void http_end_shake(struct connection *c)
@@ -61,7 +42,7 @@ void http_end_shake(struct connection *c)
     if (c->shake.mhd == NULL)
         return;
     if (!c->shake.waits)
-        pull(c->loop, c);
+        LIST_REMOVE(c, shake.active);
     if (c->shake.is_polled)
         (void)epoll_ctl(c->loop->shakes.fd, EPOLL_CTL_DEL, c->fd, NULL);
     c->shake.mhd = NULL;
@@ -78,14 +59,14 @@ static void wait_for_client(struct http_loop *l, struct connection *c)
 
 void http_hold_shakes(struct http_loop *l)
 {
-    for (struct connection *c = l->shakes.active, *next; c != NULL; c = next) {
-        next = c->shake.next;
+    for (struct connection *c = LIST_FIRST(&l->shakes.active), *next; c != NULL; c = next) {
+        next = LIST_NEXT(c, shake.active);
         if (tls_is_shaken(session_of(c->shake.mhd))) {
             http_end_shake(c);
         } else {
             wait_for_client(l, c);
             if (c->shake.waits)
-                pull(l, c);
+                LIST_REMOVE(c, shake.active);
         }
     }
 }
@@ -93,7 +74,7 @@ void http_hold_shakes(struct http_loop *l)
 static void go_on(struct http_loop *l, struct connection *c)
 {
     c->shake.waits = false;
-    push(l, c);
+    LIST_INSERT_HEAD(&l->shakes.active, c, shake.active);
     MHD_resume_connection(c->shake.mhd);
 }
 
@@ -107,9 +88,10 @@ void http_take_shakes(struct http_loop *l)
 
 void http_shakes_end(struct http_loop *l)
 {
-    for (struct connection *c = l->all; c != NULL; c = c->next_of_loop)
-        if (c->shake.waits)
-            go_on(l, c);
+    struct connection *c;
+    LIST_FOREACH(c, &l->all, of_loop)
+    if (c->shake.waits)
+        go_on(l, c);
     if (l->shakes.fd >= 0)
         (void)close(l->shakes.fd);
     l->shakes.fd = -1;

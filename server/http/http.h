@@ -154,19 +154,11 @@ void http_await(struct exchange *x, struct job *job, http_handler *next);
  * per exchange. */
 void http_show(struct exchange *x);
 
-/* A link of the list of exchanges that are shown, or a walker's place in it: zeroed at first, then http's. */
-struct http_place {
-    struct http_place *next, *previous;
-    struct exchange *exchange; /* NULL: a walker's */
-};
-enum { HTTP_WALK_STEP = 32 }; /* exchanges seen in one go: some ten microseconds, for which others wait */
 /* Sees an exchange, which cannot end meanwhile: to be brief, and to call no other function of http than those here. Of
  * the exchange it may read what is constant once it is shown, `job`, and how much of the body was received. */
 typedef void http_see(void *arg, struct exchange *other);
-/* See the next HTTP_WALK_STEP exchanges that were shown before `asker` was, in the order of showing. Call it, with the
- * same walker, until it returns false: then there are no more. */
-bool http_walk(struct exchange *asker, struct http_place *walker, http_see *see, void *arg);
-
+/* See all that were shown before `asker` was, in that order. */
+void http_see_before(struct exchange *asker, http_see *see, void *arg);
 /* See all that are shown, from the main thread. */
 void http_see_all(struct http *h, http_see *see, void *arg);
 

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -48,17 +49,17 @@ struct http_loop {
     uint32_t box;                                 /* among http.mailboxes */
     int poll_fd;                                  /* an epoll of all that wakes it */
     pthread_t thread;
-    bool is_running;           /* it has a thread */
-    bool listens;              /* the listening sockets are polled */
-    struct connection *all;    /* its connections */
-    struct connection *coming; /* accepted, and not yet announced by the library; linked by next_of_loop */
-    uint64_t refuses_ns;       /* when it has given up the listening sockets; 0: not yet */
-    bool is_last;              /* of all to do so */
-    uint64_t accepts_again_ns; /* the system had no descriptor left: not before this time; 0: at once */
-    uint64_t accept_failed_ns; /* when that was last so; 0: never */
+    bool is_running;                /* it has a thread */
+    bool listens;                   /* the listening sockets are polled */
+    LIST_HEAD(, connection) all;    /* its connections */
+    LIST_HEAD(, connection) coming; /* accepted, and not yet announced by the library */
+    uint64_t refuses_ns;            /* when it has given up the listening sockets; 0: not yet */
+    bool is_last;                   /* of all to do so */
+    uint64_t accepts_again_ns;      /* the system had no descriptor left: not before this time; 0: at once */
+    uint64_t accept_failed_ns;      /* when that was last so; 0: never */
     struct {
-        struct connection *active; /* in handshakes that may go on; linked by shake.next */
-        int fd;                    /* an epoll of the others, which wait for their clients; -1: there is no TLS */
+        LIST_HEAD(, connection) active; /* in handshakes that may go on */
+        int fd;                         /* an epoll of the others, which wait for their clients; -1: there is no TLS */
     } shakes;
     struct {
         uint64_t until_ns; /* 0: a free place */
@@ -103,7 +104,7 @@ struct http {
     uint64_t seen_freed_bytes, seen_ns;
     struct { /* of exchanges that are shown, see roll.c */
         pthread_mutex_t lock;
-        struct http_place ends; /* before the first and after the last */
+        TAILQ_HEAD(, http_exchange) shown;
     } roll;
     uint32_t loop_count;
     struct http_loop loops[]; /* [loop_count], settings.http_threads once started */
@@ -113,7 +114,7 @@ struct http {
 struct connection {
     struct http *http;
     struct http_loop *loop;
-    struct connection *next_of_loop, *previous_of_loop;
+    LIST_ENTRY(connection) of_loop; /* among all, or those that are coming */
     int fd;
     struct watch watch;   /* the deadline of what is being received */
     atomic_bool has_left; /* the client will send nothing more */
@@ -131,14 +132,14 @@ struct connection {
     bool lingers; /* it closes before its request was read whole, with an answer that the client is yet to read */
     struct {
         struct MHD_Connection *mhd; /* in its TLS handshake; NULL: there is none, or it is over */
-        struct connection *next, *before;
+        LIST_ENTRY(connection) active;
         bool waits;     /* suspended until its client says more */
         bool is_polled; /* by shakes.fd of its loop */
     } shake;
 };
 
 /* An exchange, in one allocation with the app's part. Only its connection's thread touches it, except `mail`, which is
- * the mailbox's, `watch`, which is the watcher's, `place`, which is the roll's, and what is atomic. */
+ * the mailbox's, `watch`, which is the watcher's, `on_roll`, which is the roll's, and what is atomic. */
 struct http_exchange {
     struct exchange base; /* what the app sees of it; first, so that http_exchange_of finds the whole */
     struct http *http;
@@ -158,7 +159,8 @@ struct http_exchange {
     bool closes;          /* the connection is closed after the answer */
     struct job_waiter waiter;
     struct watch watch;
-    struct http_place place;
+    TAILQ_ENTRY(http_exchange) on_roll;
+    bool is_shown;            /* it is on the roll */
     struct mailbox_item mail; /* posted when the job has news */
     struct room_place answer;
     _Atomic uint64_t sends_ns; /* when the library was last given something to send; 0: it waits for nothing to go */

@@ -56,7 +56,7 @@ static struct http_exchange *exchange_of(struct mailbox_item *item)
 static void take_mail(const struct http_loop *l)
 {
     for (struct mailbox_item *item = mailbox_take(l->http->mailboxes, l->box), *next; item != NULL; item = next) {
-        next = item->next;
+        next = TAILQ_NEXT(item, link);
         MHD_resume_connection(exchange_of(item)->mhd);
     }
 }

@@ -40,7 +40,7 @@ static void a_ring_wakes_those_who_have_news_once(void **state)
     assert_true(is_knocked(n, 1));
     assert_false(is_knocked(n, 0));
     const struct mailbox_item *taken = mailbox_take(n, 1);
-    for (int i = 0; i < 3; i++, taken = taken->next)
+    for (int i = 0; i < 3; i++, taken = TAILQ_NEXT(taken, link))
         assert_ptr_equal(taken, &items[i]);
     assert_null(taken);
     mailbox_notify(n); /* there is nothing new */
@@ -62,8 +62,8 @@ static void an_item_leaves_from_anywhere(void **state)
     mailbox_post(n, 0, &items[0]);
     struct mailbox_item *taken = mailbox_take(n, 0);
     assert_ptr_equal(taken, &items[1]);
-    assert_ptr_equal(taken->next, &items[0]);
-    assert_null(taken->next->next);
+    assert_ptr_equal(TAILQ_NEXT(taken, link), &items[0]);
+    assert_null(TAILQ_NEXT(TAILQ_NEXT(taken, link), link));
     assert_null(mailbox_take(n, 0));
     mailbox_free(n);
 }
@@ -117,7 +117,7 @@ static void no_news_is_missed(void **state)
     for (int taken = 0; taken < PUTTERS * ROUNDS;) {
         assert_int_equal(poll(&fd, 1, WAIT_MS), 1);
         for (struct mailbox_item *item = mailbox_take(n, 0), *next; item != NULL; item = next, taken++) {
-            next = item->next;
+            next = TAILQ_NEXT(item, link);
             for (int i = 0; i < PUTTERS; i++)
                 if (item == &putters[i].item)
                     atomic_store(&putters[i].is_back, true);
