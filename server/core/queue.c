@@ -21,7 +21,7 @@ struct waiting_client {
     struct client_id id;
     uint32_t items;  /* of all lanes; 0: a free place */
     uint64_t served; /* virtual time: where its next item starts */
-    int64_t load;    /* during queue_pop_least */
+    int64_t load;    /* while one pops */
 };
 
 struct queue {
@@ -154,16 +154,26 @@ static void serve_locked(struct queue *q, struct queue_item *item)
     unlink_locked(q, item);
 }
 
-/* The first item, of that kind unless it is NULL, of the client whose turn it is. */
-static struct queue_item *pop(struct queue *q, uint32_t lane, const uint64_t *kind)
+/* The first item of the client whose turn it is: of that kind unless that is NULL; of those clients that have least
+ * unless `load` is NULL, as if all had the same. */
+static struct queue_item *pop(struct queue *q, uint32_t lane, const uint64_t *kind, queue_load *load, void *arg)
 {
     assert(lane < q->lanes);
     struct queue_item *next = NULL;
+    const struct waiting_client *best = NULL;
     (void)pthread_mutex_lock(&q->lock);
-    for (struct queue_item *item = q->lane[lane].first; item != NULL; item = item->next)
-        if ((kind == NULL || item->kind == *kind) &&
-            (next == NULL || q->clients[item->client_at].served < q->clients[next->client_at].served))
+    for (uint32_t i = 0; i < q->clients_end && q->lane[lane].first != NULL; i++)
+        if (q->clients[i].items > 0)
+            q->clients[i].load = load != NULL ? load(arg, &q->clients[i].id) : 0;
+    for (struct queue_item *item = q->lane[lane].first; item != NULL; item = item->next) {
+        const struct waiting_client *c = &q->clients[item->client_at];
+        if ((kind != NULL && item->kind != *kind) || c->load < 0)
+            continue;
+        if (best == NULL || c->load < best->load || (c->load == best->load && c->served < best->served)) {
             next = item;
+            best = c;
+        }
+    }
     if (next != NULL)
         serve_locked(q, next);
     (void)pthread_mutex_unlock(&q->lock);
@@ -172,33 +182,17 @@ static struct queue_item *pop(struct queue *q, uint32_t lane, const uint64_t *ki
 
 struct queue_item *queue_pop(struct queue *q, uint32_t lane)
 {
-    return pop(q, lane, NULL);
+    return pop(q, lane, NULL, NULL, NULL);
 }
 
 struct queue_item *queue_pop_kind(struct queue *q, uint32_t lane, uint64_t kind)
 {
-    return pop(q, lane, &kind);
+    return pop(q, lane, &kind, NULL, NULL);
 }
 
 struct queue_item *queue_pop_least(struct queue *q, uint32_t lane, queue_load *load, void *arg)
 {
-    assert(lane < q->lanes);
-    struct queue_item *next = NULL;
-    (void)pthread_mutex_lock(&q->lock);
-    for (uint32_t i = 0; i < q->clients_end && q->lane[lane].first != NULL; i++)
-        if (q->clients[i].items > 0)
-            q->clients[i].load = load(arg, &q->clients[i].id);
-    for (struct queue_item *item = q->lane[lane].first; item != NULL; item = item->next) {
-        const struct waiting_client *c = &q->clients[item->client_at];
-        const struct waiting_client *best = next != NULL ? &q->clients[next->client_at] : NULL;
-        if (c->load >= 0 &&
-            (best == NULL || c->load < best->load || (c->load == best->load && c->served < best->served)))
-            next = item;
-    }
-    if (next != NULL)
-        serve_locked(q, next);
-    (void)pthread_mutex_unlock(&q->lock);
-    return next;
+    return pop(q, lane, NULL, load, arg);
 }
 
 /* The client that has most items in a queue that is full, if it has at least two more than `client`; else NULL. */
