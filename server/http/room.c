@@ -241,11 +241,3 @@ void room_move(struct room *r, struct room_place *from, struct room_place *to)
     *from = (struct room_place){.holder = NULL};
     (void)pthread_mutex_unlock(&r->lock);
 }
-
-uint64_t room_used(struct room *r)
-{
-    (void)pthread_mutex_lock(&r->lock);
-    const uint64_t used = r->used;
-    (void)pthread_mutex_unlock(&r->lock);
-    return used;
-}

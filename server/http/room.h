@@ -49,7 +49,7 @@ struct room_rules {
 struct room {
     struct room_rules rules;
     pthread_mutex_t lock;
-    uint64_t used, ending;
+    uint64_t used, ending;       /* units: in use, and beside those, told to end */
     struct room_holder *holders; /* a ring */
     struct room_holder *chains[ROOM_CHAINS];
 };
@@ -72,7 +72,5 @@ enum room_answer room_take(struct room *r, struct room_place *place, const struc
 void room_leave(struct room *r, struct room_place *place);
 /* The other place, zeroed, holds from now on what this one held, which is as if it had left. */
 void room_move(struct room *r, struct room_place *from, struct room_place *to);
-/* Units in use, without those that are ending. */
-uint64_t room_used(struct room *r);
 
 #endif

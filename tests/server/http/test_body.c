@@ -35,13 +35,13 @@ static void begin(uint64_t most, size_t size_max)
 static void finish(void)
 {
     assert_int_equal(all.small, 0);
-    assert_int_equal(room_used(&all.room), 0);
+    assert_int_equal(all.room.used, 0);
     bodies_clear(&all);
 }
 
 static uint64_t total(void)
 {
-    return all.small + room_used(&all.room);
+    return all.small + all.room.used;
 }
 
 static void append(struct body *b, const char *text)

@@ -87,7 +87,7 @@ static int tear_down(void **state)
     (void)state;
     for (size_t i = 0; i < PLACES; i++)
         room_leave(&room, &owners[i].place);
-    assert_int_equal(room_used(&room), 0);
+    assert_int_equal(room.used, 0);
     room_clear(&room);
     return 0;
 }
@@ -96,7 +96,7 @@ static void one_client_gets_all_that_nobody_else_wants(void **state)
 {
     (void)state;
     fill(0, MOST, 1, ROOM_BUSY);
-    assert_int_equal(room_used(&room), MOST);
+    assert_int_equal(room.used, MOST);
     assert_int_equal(take(MOST, 1, 1), ROOM_FULL);
     assert_int_equal(ends, 0);
     room_leave(&room, &owners[3].place);
@@ -111,9 +111,9 @@ static void a_newcomer_gets_room_from_who_holds_most(void **state)
     be(5, ROOM_BUSY, 2);
     assert_int_equal(take(20, 3, 1), ROOM_FITS);
     assert_int_equal(owners[5].ended, 1); /* the largest order of the largest holder */
-    assert_int_equal(room_used(&room), MOST);
+    assert_int_equal(room.used, MOST);
     room_leave(&room, &owners[5].place);
-    assert_int_equal(room_used(&room), MOST);
+    assert_int_equal(room.used, MOST);
 }
 
 /* Until each has as much as the others: then work of nobody is ended. */
@@ -197,7 +197,7 @@ static void what_ends_gets_no_more(void **state)
     assert_int_equal(owners[2].ended, 1);
     room_leave(&room, &owners[7].place);
     assert_int_equal(take(2, 1, 1), ROOM_FULL);
-    assert_int_equal(room_used(&room), MOST - 1);
+    assert_int_equal(room.used, MOST - 1);
 }
 
 static void a_client_gets_no_more_than_it_may(void **state)
@@ -223,14 +223,14 @@ static void what_has_moved_is_found_where_it_is(void **state)
         be(PLACES - 1, ROOM_IDLE, UINT64_MAX);
         assert_null(owners[0].place.holder);
         room_leave(&room, &owners[0].place); /* it holds nothing */
-        assert_int_equal(room_used(&room), MOST);
+        assert_int_equal(room.used, MOST);
         assert_int_equal(take(count, 2, 1), ROOM_FITS);
         assert_true(owners[PLACES - 1].ended > 0);
         assert_int_equal(owners[0].ended, 0);
         owners[PLACES - 1].ended = 0;
         for (size_t i = 0; i < PLACES; i++)
             room_leave(&room, &owners[i].place);
-        assert_int_equal(room_used(&room), 0);
+        assert_int_equal(room.used, 0);
     }
 }
 
