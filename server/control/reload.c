@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "config/json.h"
@@ -20,10 +19,9 @@
 
 static void note_outcome(bool success)
 {
-    struct timespec now;
     metrics_gauge_set(METRIC_RELOAD_OK, 0, success);
-    if (success && clock_gettime(CLOCK_REALTIME, &now) == 0)
-        metrics_gauge_set(METRIC_RELOAD_TIME, 0, (uint64_t)now.tv_sec * CLOCK_NS_PER_S + (uint64_t)now.tv_nsec);
+    if (success)
+        metrics_gauge_set(METRIC_RELOAD_TIME, 0, clock_unix_ns());
 }
 
 void reload_init(struct reload *r, const struct config *config, int argc, char *const argv[], struct hosting *h,

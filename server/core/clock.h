@@ -1,4 +1,4 @@
-/* clock.h - the one clock of the server: monotonic, in nanoseconds, so that deadlines, timings and metrics agree and a
+/* clock.h - the clock of the server: monotonic, in nanoseconds, so that deadlines, timings and metrics agree and a
  * change of the wall clock moves none of them. Any thread; no state. */
 #ifndef SERVER_CORE_CLOCK_H
 #define SERVER_CORE_CLOCK_H
@@ -15,6 +15,20 @@ static inline uint64_t clock_now_ns(void)
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t); /* cannot fail with this clock */
     return (uint64_t)t.tv_sec * CLOCK_NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* The wall clock, for people and for other programs: Unix time. */
+static inline uint64_t clock_unix_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec > 0 ? (uint64_t)t.tv_sec * CLOCK_NS_PER_S + (uint64_t)t.tv_nsec : 0;
+}
+
+/* A time of clock_now_ns as the kernel and pthread_cond_clockwait take it. */
+static inline struct timespec clock_timespec(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / CLOCK_NS_PER_S), .tv_nsec = (long)(ns % CLOCK_NS_PER_S)};
 }
 
 /* Milliseconds from `from_ns` to `to_ns`, 0 if either did not happen or they are in the other order. */

@@ -221,8 +221,7 @@ void log_writer_put(const char *line, size_t size)
 
 static struct timespec in_ms(uint64_t ms)
 {
-    const uint64_t then_ns = clock_now_ns() + ms * CLOCK_NS_PER_MS;
-    return (struct timespec){.tv_sec = (time_t)(then_ns / CLOCK_NS_PER_S), .tv_nsec = (long)(then_ns % CLOCK_NS_PER_S)};
+    return clock_timespec(clock_now_ns() + ms * CLOCK_NS_PER_MS);
 }
 
 /* Until there is something to write, or the end, at which nothing may be left. After a failure, only the end cuts a

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "server/core/clock.h"
 #include "server/core/metrics_inner.h"
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
@@ -91,6 +92,7 @@ void metrics_init(const char *const names[], size_t n)
                 clear(&metrics_rows[m].histograms[i].counts[b]);
         }
     }
+    metrics_gauge_set(METRIC_START_TIME, 0, clock_unix_ns());
 }
 
 void metrics_build_set(const char *version, const char *revision, const char *isa, const char *blas)
@@ -153,9 +155,8 @@ static size_t series_of(const struct metrics_row *row, unsigned label)
 {
     if (row->labels == LABELS_MODEL)
         return label < METRICS_MODEL_LABELS ? label : METRICS_MODEL_OTHER;
-    assert(label < row->series &&
-           (row->labels == LABELS_NONE || row->labels == LABELS_IF_SET || row->labels == LABELS_IF_TOLD ||
-            row->labels == LABELS_KEY || row->labels == LABELS_REASON));
+    assert(label < row->series && (row->labels == LABELS_NONE || row->labels == LABELS_IF_TOLD ||
+                                   row->labels == LABELS_KEY || row->labels == LABELS_REASON));
     return label;
 }
 

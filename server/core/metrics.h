@@ -42,8 +42,8 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
 /* The only list of metrics:  constant  name  unit  labels  buckets  help
  * unit    COUNT    values are whole numbers
  *         SECONDS  values are given in nanoseconds and shown in seconds
- * labels  NONE, MODEL, KEY, REASON: what the `label` of an update means (0 for NONE); IF_SET: as NONE, and there is no
- *         series while the value is 0; IF_TOLD: as NONE, and there is no series before a value is set
+ * labels  NONE, MODEL, KEY, REASON: what the `label` of an update means (0 for NONE); IF_TOLD: as NONE, and there is no
+ *         series before a value is set
  * Updates of {endpoint,model}, {endpoint,model,status}, {version,revision,isa,blas} and the labels of aftd_model_info
  * have functions of their own. Refusals have no {model}, as most of them come before it is known which one is asked
  * for: a full queue is told before the body is read. */
@@ -134,7 +134,7 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
           "Whether the last reading of settings, keys, certificate and models_dir succeeded.")                       \
     GAUGE(METRIC_RELOAD_TIME, "aftd_config_last_reload_success_timestamp_seconds", SECONDS, NONE,                    \
           "When they were last read with success, Unix time.")                                                       \
-    GAUGE(METRIC_TLS_EXPIRY, "aftd_tls_certificate_expiry_timestamp_seconds", SECONDS, IF_SET,                       \
+    GAUGE(METRIC_TLS_EXPIRY, "aftd_tls_certificate_expiry_timestamp_seconds", SECONDS, IF_TOLD,                      \
           "When the certificate in force, or another of its chain, expires first, Unix time.")                       \
     GAUGE(METRIC_BUILD_INFO, "aftd_build_info", COUNT, BUILD_INFO, "Build information, always 1.")                   \
     COUNTER(METRIC_LOG_DROPPED, "aftd_log_lines_dropped_total", COUNT, NONE,                                         \
@@ -151,7 +151,7 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
           "Memory reserved for answers until their clients have read them, small ones apart.")                       \
     COUNTER(METRIC_READERS_CUT, "aftd_slow_readers_cut_total", COUNT, NONE,                                          \
             "Connections cut since their clients did not read, so that others' answers had room.")                   \
-    GAUGE(METRIC_MEMORY_LIMIT, "aftd_memory_limit_bytes", COUNT, IF_SET,                                             \
+    GAUGE(METRIC_MEMORY_LIMIT, "aftd_memory_limit_bytes", COUNT, IF_TOLD,                                            \
           "Memory that the process may take: of its control groups, or of the machine.")                             \
     COUNTER(METRIC_CPU, "process_cpu_seconds_total", SECONDS, NONE, "User and system processor time.")               \
     GAUGE(METRIC_RESIDENT, "process_resident_memory_bytes", COUNT, NONE, "Resident memory.")                         \
@@ -170,8 +170,8 @@ enum metric {
         METRIC_COUNT
 };
 
-/* Set all to zero and name the values of {endpoint}: label i is endpoints[i], borrowed permanently; at most
- * METRICS_ENDPOINTS_MAX. Call before other threads exist. */
+/* Set all to zero, but for when the process started, which is now, and name the values of {endpoint}: label i is
+ * endpoints[i], borrowed permanently; at most METRICS_ENDPOINTS_MAX. Call before other threads exist. */
 void metrics_init(const char *const endpoints[], size_t n);
 /* Labels of aftd_build_info, copied, cut to METRICS_TEXT_MAX; what is not printable ASCII is shown as '?'. Call before
  * other threads exist. */

@@ -16,7 +16,6 @@ enum type { TYPE_COUNTER, TYPE_GAUGE, TYPE_HISTOGRAM };
 enum unit { UNIT_COUNT, UNIT_SECONDS };
 enum labels {
     LABELS_NONE,
-    LABELS_IF_SET,
     LABELS_IF_TOLD,
     LABELS_ENDPOINT_MODEL,
     LABELS_MODEL,
@@ -45,7 +44,6 @@ enum { ENDPOINT_OTHER = METRICS_ENDPOINTS_MAX, ENDPOINT_LABELS };
  * {endpoint,model} are mostly never there, as a model is asked for at the endpoints of its task. */
 enum {
     SERIES_NONE = 1,
-    SERIES_IF_SET = 1,
     SERIES_IF_TOLD = 1,
     SERIES_ENDPOINT_MODEL = ENDPOINT_LABELS * METRICS_MODEL_LABELS,
     SERIES_MODEL = METRICS_MODEL_LABELS,

@@ -108,7 +108,6 @@ static void print_labels_locked(struct page *to, bool *first, const struct metri
 {
     switch (row->labels) {
     case LABELS_NONE:
-    case LABELS_IF_SET:
     case LABELS_IF_TOLD:
         break;
     case LABELS_ENDPOINT_MODEL:
@@ -186,7 +185,6 @@ static bool is_shown_locked(const struct metrics_row *row, size_t series, bool c
         return counted || series < metrics_labels.key_count;
     case LABELS_ENDPOINT_MODEL:
     case LABELS_REQUEST:
-    case LABELS_IF_SET:
     case LABELS_IF_TOLD:
         return counted;
     case LABELS_NONE:
@@ -230,12 +228,12 @@ static void update_process(void)
     process_stats_read(&now);
     /* A total, not an increment. */
     atomic_store_explicit(&metrics_rows[METRIC_CPU].values[0], now.cpu_ns, memory_order_relaxed);
-    metrics_gauge_set(METRIC_MEMORY_LIMIT, 0, now.memory_limit);
+    if (now.memory_limit > 0)
+        metrics_gauge_set(METRIC_MEMORY_LIMIT, 0, now.memory_limit);
     metrics_gauge_set(METRIC_RESIDENT, 0, now.resident_bytes);
     metrics_gauge_set(METRIC_VIRTUAL, 0, now.virtual_bytes);
     metrics_gauge_set(METRIC_OPEN_FDS, 0, now.open_fds);
     metrics_gauge_set(METRIC_MAX_FDS, 0, now.max_fds);
-    metrics_gauge_set(METRIC_START_TIME, 0, now.start_ns);
     metrics_gauge_set(METRIC_THREADS, 0, now.threads);
 }
 

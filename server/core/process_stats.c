@@ -1,4 +1,4 @@
-/* process_stats.c - reads /proc/self/stat, /proc/self/fd, /proc/stat and the limits; proc(5) numbers the fields.
+/* process_stats.c - reads /proc/self/stat, /proc/self/fd and the limits; proc(5) numbers the fields.
  * Any thread; no state. */
 #include "server/core/process_stats.h"
 
@@ -14,30 +14,11 @@
 
 #define NS_PER_SECOND UINT64_C(1000000000)
 
-enum { FIELD_THREADS = 20, FIELD_START = 22, FIELD_VIRTUAL = 23, FIELD_RESIDENT = 24 };
+enum { FIELD_THREADS = 20, FIELD_VIRTUAL = 23, FIELD_RESIDENT = 24 };
 
 static uint64_t positive(long value)
 {
     return value > 0 ? (uint64_t)value : 0;
-}
-
-/* When the machine started, Unix time in seconds; 0 if unknown. */
-static uint64_t read_boot_time(void)
-{
-    static const char key[] = "btime ";
-    uint64_t seconds = 0;
-    char piece[256]; /* the line of interrupts is longer: its later pieces start with a digit or a space */
-    FILE *file = fopen("/proc/stat", "re");
-    if (file == NULL)
-        return 0;
-    while (fgets(piece, sizeof piece, file) != NULL) {
-        if (strncmp(piece, key, sizeof key - 1) == 0) {
-            seconds = strtoull(piece + sizeof key - 1, NULL, 10);
-            break;
-        }
-    }
-    (void)fclose(file);
-    return seconds;
 }
 
 static void read_stat(struct process_stats *ret)
@@ -52,15 +33,11 @@ static void read_stat(struct process_stats *ret)
     const char *at = strrchr(text, ')'); /* the name is field 2 and may hold spaces and parentheses */
     if (at == NULL)
         return;
-    const uint64_t ticks = positive(sysconf(_SC_CLK_TCK)); /* a second */
-    const uint64_t tick_ns = ticks > 0 ? NS_PER_SECOND / ticks : 0;
     for (int field = 3; (at = strchr(at, ' ')) != NULL; field++) {
         at++;
         const uint64_t value = strtoull(at, NULL, 10);
         if (field == FIELD_THREADS)
             ret->threads = value;
-        else if (field == FIELD_START)
-            ret->start_ns = read_boot_time() * NS_PER_SECOND + value * tick_ns;
         else if (field == FIELD_VIRTUAL)
             ret->virtual_bytes = value;
         else if (field == FIELD_RESIDENT)

@@ -7,7 +7,6 @@
 
 struct process_stats {
     uint64_t cpu_ns;       /* user and system */
-    uint64_t start_ns;     /* Unix time */
     uint64_t memory_limit; /* bytes: of its control groups, or of the machine */
     uint64_t resident_bytes;
     uint64_t virtual_bytes;

@@ -82,8 +82,7 @@ static void arm_timer_locked(struct watcher *w)
     const uint64_t due_ns = w->count > 0 ? w->heap[1]->due_ns : 0;
     if (due_ns == 0 || (w->armed_ns != 0 && w->armed_ns <= due_ns))
         return;
-    const struct itimerspec at = {
-        .it_value = {.tv_sec = (time_t)(due_ns / CLOCK_NS_PER_S), .tv_nsec = (long)(due_ns % CLOCK_NS_PER_S)}};
+    const struct itimerspec at = {.it_value = clock_timespec(due_ns)};
     (void)timerfd_settime(w->timer_fd, TFD_TIMER_ABSTIME, &at, NULL);
     w->armed_ns = due_ns;
 }

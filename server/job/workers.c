@@ -227,14 +227,8 @@ static void wait_locked(struct workers *w)
         (void)pthread_cond_wait(&w->changed, &w->lock);
         return;
     }
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LOOK_MS * 1000000L;
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000L;
-    }
-    (void)pthread_cond_timedwait(&w->changed, &w->lock, &until);
+    const struct timespec until = clock_timespec(clock_now_ns() + LOOK_MS * CLOCK_NS_PER_MS);
+    (void)pthread_cond_clockwait(&w->changed, &w->lock, CLOCK_MONOTONIC, &until);
 }
 
 static void *worker_thread(void *arg)
@@ -284,12 +278,8 @@ enum status workers_start(struct workers **ret, const struct workers_purpose *p,
     w->settings = s;
     w->mailboxes = mailboxes;
     w->bytes_max = (uint64_t)s->pictures_memory_max_mb << 20;
-    pthread_condattr_t monotonic;
-    (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     (void)pthread_mutex_init(&w->lock, NULL);
-    (void)pthread_cond_init(&w->changed, &monotonic);
-    (void)pthread_condattr_destroy(&monotonic);
+    (void)pthread_cond_init(&w->changed, NULL);
     if (work_turns_create(&w->turns, s, p->threads, p->kept_max) != OK) {
         workers_stop(w);
         workers_free(w);
