@@ -112,7 +112,7 @@ bool authorise_job(struct exchange *x, struct job *j)
     double wait_s = 0.0;
     x->api->grant.use.so_far = generated_of;
     x->api->grant.use.arg = j;
-    x->api->grant.use.most = job_most(j);
+    x->api->grant.use.most = j->most;
     if (auth_use_begin(&x->api->grant, clock_now_ns(), x->body.received + x->api->picture_bytes, &wait_s) == OK)
         return true;
     refuse_rate(x, wait_s);

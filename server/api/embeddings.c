@@ -78,7 +78,7 @@ static json_int_t count_tokens(const struct job *j)
     const struct model_config *c = &j->model->model->config;
     json_int_t tokens = 0;
     if (j->kind == &job_kind_embed)
-        return (json_int_t)job_given(j);
+        return (json_int_t)j->given;
     for (uint32_t i = 0; i < count_of(j); i++) {
         const struct classify_input *in = &classify_job_of(j)->inputs[i];
         tokens += c->input == INPUT_IMAGE ? in->height / c->patch[0] * (in->width / c->patch[1]) : in->width;
@@ -306,7 +306,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     state->base64 = f.base64;
     (*ret)->item.priority = f.priority;
     (*ret)->answer_bytes =
-        job_given(*ret) + (size_t)count_of(*ret) * engine_info(m->engine)->dim * (sizeof(double) + NUMBER_BYTES);
+        (*ret)->given + (size_t)count_of(*ret) * engine_info(m->engine)->dim * (sizeof(double) + NUMBER_BYTES);
     return OK;
 }
 

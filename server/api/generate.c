@@ -60,7 +60,7 @@ static bool is_several(const struct job *j)
 static json_t *describe_usage(const struct job *j)
 {
     const struct job_result *r = job_result(j);
-    const json_int_t prompt = (json_int_t)job_given(j), generated = r->generated;
+    const json_int_t prompt = (json_int_t)j->given, generated = r->generated;
     return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", generated, "total_tokens",
                      prompt + generated, "prompt_tokens_dropped", (json_int_t)generate_job_of(j)->prompt_dropped);
 }

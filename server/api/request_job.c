@@ -90,8 +90,8 @@ void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, 
         reply_send_error(x, &err);
         return;
     }
-    const struct client_id owner = prefix_owner(x);
-    job_set_owner(j, &owner);
+    j->keeps_prefixes = true;
+    j->prefix_owner = prefix_owner(x);
     j->item.client = request_client(x);
     (void)error_set(&err, ERR_UNAVAILABLE, "the server is shutting down");
     const enum status st = submit(service_of(x), j, deadline_ns, &err);

@@ -435,11 +435,11 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
         .first_byte_ms = -1.0,
         .total_ms = clock_ms_between(x->start_ns, clock_now_ns()),
     };
-    if (x->job != NULL && x->job->kind->given != NULL) {
+    if (x->job != NULL) {
         uint32_t generated;
         uint64_t first_ns;
         job_progress(x->job, &generated, &first_ns);
-        line.prompt_tokens = job_given(x->job);
+        line.prompt_tokens = x->job->given;
         line.tokens = generated;
         if (first_ns != 0)
             line.first_byte_ms = clock_ms_between(x->received_ns, first_ns);

@@ -62,12 +62,6 @@ void job_release(struct job *j)
     j->kind->free(j);
 }
 
-void job_set_owner(struct job *j, const struct client_id *owner)
-{
-    if (j->kind->set_owner != NULL)
-        j->kind->set_owner(j, owner);
-}
-
 /* Of a full queue: end the job that gives way to one of this client; false: there is none. */
 static bool make_room(struct queue *q, const struct client_id *client)
 {
@@ -196,16 +190,6 @@ bool job_is_done(struct job *j)
     const bool done = j->state == JOB_DONE;
     (void)pthread_mutex_unlock(&j->lock);
     return done;
-}
-
-size_t job_given(const struct job *j)
-{
-    return j->kind->given != NULL ? j->kind->given(j) : 0;
-}
-
-uint64_t job_most(const struct job *j)
-{
-    return j->kind->most != NULL ? j->kind->most(j) : 0;
 }
 
 void job_progress(struct job *j, uint32_t *generated, uint64_t *first_ns)

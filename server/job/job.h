@@ -44,12 +44,6 @@ const char *job_finish_word(enum job_finish finish);
 struct job_kind {
     /* Free the kind's struct, including the job in it, once nobody holds a reference. */
     void (*free)(struct job *j);
-    /* Number of elements (bytes, sub-pixels) in the request; NULL: it has none, and the log counts none. And the most
-     * that it may generate; NULL: none. Any thread. */
-    size_t (*given)(const struct job *j);
-    uint64_t (*most)(const struct job *j);
-    /* Before job_submit: only jobs of that owner may use what this job leaves behind. NULL: it leaves nothing. */
-    void (*set_owner)(struct job *j, const struct client_id *owner);
     /* The job ends; called under its lock. Completes the output and returns how it ended. NULL: as `finish` says. */
     enum job_finish (*end_locked)(struct job *j, enum status st, enum job_finish finish);
     bool ends_late;                   /* what there is at the deadline is an answer, even if it is not streamed */
@@ -94,7 +88,11 @@ struct job {
     bool streams;               /* its answer begins before it is done */
     bool moves;                 /* its client goes on elsewhere, where the daemon stops */
     uint32_t engine_cost;       /* its item's in an engine's queue: places in batches; a job of streams counts as 1 */
-    size_t answer_bytes;        /* what it takes until its output is read; 0: little, or told with the answer */
+    size_t given;               /* elements (bytes, sub-pixels) in the request; 0: it has none */
+    uint64_t most;              /* that it may generate; 0: it generates none */
+    bool keeps_prefixes;        /* its prompts leave states in the cache and start from some, those of this owner: */
+    struct client_id prefix_owner;
+    size_t answer_bytes; /* what it takes until its output is read; 0: little, or told with the answer */
     uint64_t deadline_ns;
     struct job_work *work;     /* owned; NULL: there is nothing to be done beside the engine */
     const struct job_way *way; /* of `work` */
@@ -119,9 +117,6 @@ struct job {
 
 void job_reference(struct job *j);
 void job_release(struct job *j); /* NULL is a no-op */
-
-/* Before job_submit: set the owner. What a job leaves behind serves only jobs of the same owner. */
-void job_set_owner(struct job *j, const struct client_id *owner);
 
 /* Put the job into a lane of the queue, that of its model; at most once. Errors: ERR_FULL, ERR_UNAVAILABLE (closed):
  * the job is unchanged. If the queue is full of another client's jobs, its newest gives way (queue_make_room), and ends
@@ -150,9 +145,6 @@ enum job_event { JOB_EVENT_BYTES, JOB_EVENT_SAMPLE_END, JOB_EVENT_PING, JOB_EVEN
 /* The result of a job that is done. */
 const struct job_result *job_result(const struct job *j);
 bool job_is_done(struct job *j);
-/* The kind's `given` and `most`; 0 where the kind has none. */
-size_t job_given(const struct job *j);
-uint64_t job_most(const struct job *j);
 /* Progress of a text or picture, done or not: elements generated, and when the first one was (0: not yet). Any
  * thread. */
 void job_progress(struct job *j, uint32_t *generated, uint64_t *first_ns);

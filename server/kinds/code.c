@@ -28,6 +28,10 @@ enum status code_job_create(struct job **ret, const struct job_kind *kind, struc
         return ERR_NOMEM;
     }
     c->in = *in;
+    if (kind == &job_kind_compress)
+        c->job.given = in->text_bytes;
+    else
+        c->job.most = in->text_bytes; /* restoring a byte is as much work as drawing one */
     c->job.answer_bytes = 2 * in->text_bytes + in->block_count * sizeof *c->coders; /* the archive has a text's size */
     *ret = &c->job;
     return OK;
@@ -41,23 +45,6 @@ static void free_job(struct job *j)
     free(c->in.blocks);
     free(c->coders);
     free(c);
-}
-
-static size_t text_given(const struct job *j)
-{
-    return code_job_of(j)->in.text_bytes;
-}
-
-static size_t none_given(const struct job *j)
-{
-    (void)j;
-    return 0;
-}
-
-/* Restoring a byte is as much work as drawing one. */
-static uint64_t most_restored(const struct job *j)
-{
-    return code_job_of(j)->in.text_bytes;
 }
 
 static enum job_finish end_restoring_locked(struct job *j, enum status st, enum job_finish finish)
@@ -79,17 +66,10 @@ static uint32_t samples(const struct job *j)
     return code_job_of(j)->in.block_count;
 }
 
-static size_t enter_text(struct job *j, const struct stream_model *m)
+static size_t enter(struct job *j, const struct stream_model *m)
 {
     (void)m;
-    return text_given(j);
-}
-
-static size_t enter_none(struct job *j, const struct stream_model *m)
-{
-    (void)j;
-    (void)m;
-    return 0;
+    return j->given;
 }
 
 static void begin_encoding(struct stream_slot *s)
@@ -139,7 +119,7 @@ static enum stream_after go_on_decoding(struct stream_slot *s, const struct stre
 
 static const struct stream_kind encoding = {
     .samples = samples,
-    .enter = enter_text,
+    .enter = enter,
     .begin = begin_encoding,
     .moved = moved,
     .use = encode,
@@ -147,7 +127,7 @@ static const struct stream_kind encoding = {
 
 static const struct stream_kind decoding = {
     .samples = samples,
-    .enter = enter_none,
+    .enter = enter,
     .begin = begin_decoding,
     .moved = moved,
     .look = decode,
@@ -156,14 +136,11 @@ static const struct stream_kind decoding = {
 
 const struct job_kind job_kind_compress = {
     .free = free_job,
-    .given = text_given,
     .stream = &encoding,
 };
 
 const struct job_kind job_kind_decompress = {
     .free = free_job,
-    .given = none_given,
-    .most = most_restored,
     .end_locked = end_restoring_locked,
     .stream = &decoding,
 };

@@ -30,6 +30,8 @@ enum status complete_job_create(struct job **ret, struct hosted_model *model, co
         return ERR_NOMEM;
     }
     c->in = *in;
+    c->job.given = in->known_count;
+    c->job.most = (uint64_t)in->samples * (in->total - in->known_count);
     c->job.answer_bytes = (size_t)in->samples * in->total;
     c->job.streams = in->stream;
     for (uint32_t i = 0; i < in->samples; i++) {
@@ -56,17 +58,6 @@ static void free_job(struct job *j)
     free(c->in.known);
     free(c->pixels);
     free(c);
-}
-
-static size_t given(const struct job *j)
-{
-    return complete_job_of(j)->in.known_count;
-}
-
-static uint64_t most(const struct job *j)
-{
-    const struct complete_input *in = &complete_job_of(j)->in;
-    return (uint64_t)in->samples * (in->total - in->known_count);
 }
 
 enum job_event complete_read_rows(struct job *j, const uint32_t *read, uint32_t *sample, uint32_t *rows)
@@ -182,8 +173,6 @@ static const struct stream_kind streams = {
 
 const struct job_kind job_kind_complete = {
     .free = free_job,
-    .given = given,
-    .most = most,
     .tells_finish = true,
     .stream = &streams,
 };

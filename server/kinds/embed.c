@@ -32,6 +32,7 @@ enum status embed_job_create(struct job **ret, struct hosted_model *model, const
         return ERR_NOMEM;
     }
     c->in = *in;
+    c->job.given = in->ends[in->count - 1];
     *ret = &c->job;
     return OK;
 }
@@ -62,12 +63,6 @@ static void free_job(struct job *j)
     free(c);
 }
 
-static size_t given(const struct job *j)
-{
-    const struct embed_input *in = &embed_job_of(j)->in;
-    return in->ends[in->count - 1];
-}
-
 /* ---- its streams ----------------------------------------------------------------------------------------------- */
 
 static uint32_t samples(const struct job *j)
@@ -78,7 +73,7 @@ static uint32_t samples(const struct job *j)
 static size_t enter(struct job *j, const struct stream_model *m)
 {
     (void)m;
-    return given(j);
+    return j->given;
 }
 
 static void begin(struct stream_slot *s)
@@ -128,6 +123,5 @@ static const struct stream_kind streams = {
 
 const struct job_kind job_kind_embed = {
     .free = free_job,
-    .given = given,
     .stream = &streams,
 };

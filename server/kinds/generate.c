@@ -140,6 +140,8 @@ enum status generate_job_create(struct job **ret, struct hosted_model *model, co
         free(g);
         return ERR_NOMEM;
     }
+    g->job.given = in->prompt_bytes - in->from.pending_count;
+    g->job.most = (uint64_t)g->sample_count * in->max_tokens;
     g->job.streams = in->stream;
     g->job.moves = in->stream && in->moves;
     g->job.answer_bytes = answer_bytes(g, model);
@@ -336,30 +338,8 @@ static enum job_finish end_locked(struct job *j, enum status st, enum job_finish
 /* ---- the kind -------------------------------------------------------------------------------------------------- */
 
 /* Without what a state has pending: that was given before. */
-static size_t given(const struct job *j)
-{
-    const struct generate_input *in = &generate_job_of(j)->in;
-    return in->prompt_bytes - in->from.pending_count;
-}
-
-static uint64_t most(const struct job *j)
-{
-    const struct generate_job *g = generate_job_of(j);
-    return (uint64_t)g->sample_count * g->in.max_tokens;
-}
-
-static void set_owner(struct job *j, const struct client_id *owner)
-{
-    struct generate_job *g = generate_job_of(j);
-    g->keeps_prefixes = true;
-    g->prefix_owner = *owner;
-}
-
 const struct job_kind job_kind_generate = {
     .free = free_job,
-    .given = given,
-    .most = most,
-    .set_owner = set_owner,
     .end_locked = end_locked,
     .ends_late = true,
     .tells_finish = true,

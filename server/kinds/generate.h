@@ -60,8 +60,6 @@ struct generate_sample {
 struct generate_job {
     struct job job;
     struct generate_input in;
-    bool keeps_prefixes; /* its prompts leave states in the cache and start from some, those of this owner */
-    struct client_id prefix_owner;
     uint32_t sample_count;
     size_t ring_size, ring_limit; /* bytes of a ring, and how many of them may wait to be read */
 

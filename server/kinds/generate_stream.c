@@ -100,8 +100,8 @@ static void begin(struct stream_slot *s)
     s->at = prompt.size - generate_kept(m, in, prompt.size);
     stream->told = s->at + (m->starts ? 0 : 1); /* the first byte fed has a probability only after a start embedding */
     s->every = in->prompt_logprobs && stream->sampler.options.sample == 0 && prompt.size > 0;
-    if (g->keeps_prefixes && in->from.position == 0)
-        s->state_owner = &g->prefix_owner;
+    if (g->job.keeps_prefixes && in->from.position == 0)
+        s->state_owner = &g->job.prefix_owner;
     if (prompt.size == 0 && !m->starts) { /* something must be fed; this is not echoed and not counted */
         s->given = newline;
         s->given_count = 1;

@@ -32,6 +32,7 @@ enum status score_job_create(struct job **ret, struct hosted_model *model, const
         return ERR_NOMEM;
     }
     c->in = *in;
+    c->job.given = in->count;
     c->job.answer_bytes = in->count * (1 + sizeof *c->log2_probs + NUMBER_BYTES);
     *ret = &c->job;
     return OK;
@@ -52,17 +53,12 @@ static void free_job(struct job *j)
     free(c);
 }
 
-static size_t given(const struct job *j)
-{
-    return score_job_of(j)->in.count;
-}
-
 /* ---- its stream ------------------------------------------------------------------------------------------------ */
 
 static size_t enter(struct job *j, const struct stream_model *m)
 {
     (void)m;
-    return given(j);
+    return j->given;
 }
 
 /* The last element is not fed: nothing comes after it. */
@@ -117,6 +113,5 @@ static const struct stream_kind stream = {
 
 const struct job_kind job_kind_score = {
     .free = free_job,
-    .given = given,
     .stream = &stream,
 };
