@@ -261,27 +261,24 @@ static void tell_ready(struct daemon *d)
 
 /* ---- stop ------------------------------------------------------------------------------------------------------ */
 
-/* The next signal, while the service manager is kept informed; 0: none came in time. wait_ms < 0: there is no limit. */
-static int next_signal(struct daemon *d, int64_t wait_ms)
+/* The next signal, while the service manager is kept informed; 0: none came by end_ns. */
+static int next_signal(struct daemon *d, uint64_t end_ns)
 {
-    const uint64_t begin_ns = clock_now_ns();
     for (;;) {
-        const int64_t beat_ms = heartbeat_beat(&d->heartbeat);
-        const int64_t left_ms = wait_ms - (int64_t)((clock_now_ns() - begin_ns) / CLOCK_NS_PER_MS);
-        const int64_t ms = wait_ms >= 0 && (beat_ms < 0 || left_ms < beat_ms) ? left_ms : beat_ms;
-        const struct timespec wait = {.tv_sec = ms > 0 ? ms / 1000 : 0, .tv_nsec = ms > 0 ? ms % 1000 * 1000000 : 0};
-        const int received = sigtimedwait(&d->signals, NULL, beat_ms < 0 && wait_ms < 0 ? NULL : &wait);
-        if (received > 0)
-            return received;
-        if (wait_ms >= 0 && left_ms <= 0)
-            return 0;
+        const int beat_ms = heartbeat_beat(&d->heartbeat);
+        const uint64_t now_ns = clock_now_ns(), left_ns = end_ns > now_ns ? end_ns - now_ns : 0;
+        const uint64_t beat_ns = beat_ms < 0 ? UINT64_MAX : (uint64_t)beat_ms * CLOCK_NS_PER_MS;
+        const struct timespec wait = clock_timespec(left_ns < beat_ns ? left_ns : beat_ns);
+        const int received = sigtimedwait(&d->signals, NULL, &wait);
+        if (received > 0 || left_ns == 0)
+            return received > 0 ? received : 0;
     }
 }
 
 /* Wait for a signal to stop. */
 static void wait_for_signal(struct daemon *d)
 {
-    while (next_signal(d, -1) == SIGHUP)
+    while (next_signal(d, UINT64_MAX) == SIGHUP)
         loader_ask_reload(d->loader);
 }
 
@@ -289,12 +286,11 @@ static void wait_for_signal(struct daemon *d)
 static bool signal_within(struct daemon *d, uint32_t wait_ms)
 {
     const uint64_t end_ns = clock_now_ns() + wait_ms * CLOCK_NS_PER_MS;
-    for (;;) {
-        const uint64_t now_ns = clock_now_ns();
-        const int received = next_signal(d, now_ns < end_ns ? (int64_t)((end_ns - now_ns) / CLOCK_NS_PER_MS) : 0);
-        if (received != SIGHUP)
-            return received > 0;
-    }
+    int received;
+    do
+        received = next_signal(d, end_ns);
+    while (received == SIGHUP);
+    return received > 0;
 }
 
 /* Wait until no request is being answered. False: not within wait_ms, or a signal came. */
