@@ -3,6 +3,7 @@
 #ifndef SERVER_API_API_REQUEST_H
 #define SERVER_API_API_REQUEST_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "config/limits.h"
@@ -21,6 +22,7 @@ struct api_request {
     unsigned endpoint; /* the path's metrics label */
     const char *route; /* the path as the table has it; NULL: none of them */
     char segments[HTTP_SEGMENTS_MAX][HTTP_SEGMENT_MAX]; /* what the path has in place of each {} */
+    json_t *query; /* the query's parameters, for fields_read; NULL where the route takes none */
 
     /* authorise.c's */
     struct auth_grant grant; /* the key that let it in, if keys are required */

@@ -52,14 +52,6 @@ struct classification {
     uint32_t top_k, count;
 };
 
-/* ---- before the body ------------------------------------------------------------------------------------------- */
-
-void api_classify_type(struct exchange *x)
-{
-    if (!request_type_is(x, "application/json") && !request_type_is(x, "multipart/form-data"))
-        request_picture_check_type(x, ", multipart/form-data with pictures, or application/json with a text or images");
-}
-
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
 
 static json_t *describe_predictions(const struct model_config *c, const float *logits, uint32_t top_k)
@@ -207,10 +199,8 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
                            : request_type_is(x, "multipart/form-data") ? FORM_PARTS
                                                                        : FORM_BODY;
     struct fields f = {.top_k = TOP_K_DEFAULT};
-    json_t *query = NULL, *object = NULL;
-    enum status st = request_query_parse(&query, classify_query.table, QUERY_COUNT, x, err);
-    if (st == OK)
-        st = fields_read(classify_query.table, QUERY_COUNT, query, settings, &f, err);
+    json_t *object = NULL;
+    enum status st = fields_read(classify_query.table, QUERY_COUNT, x->api->query, settings, &f, err);
     if (st == OK && form == FORM_JSON)
         st = request_json_parse(&object, x->body.bytes, x->body.size, err);
     if (st == OK && form == FORM_PARTS && (object = json_object()) == NULL)
@@ -226,7 +216,6 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     else
         classify_request_free(r);
     json_decref(object);
-    json_decref(query);
     return st;
 }
 

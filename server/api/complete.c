@@ -275,15 +275,11 @@ static enum status read_request(struct exchange *x, struct job **ret, struct err
                        .seed = -1,
                        .timeout_ms = s->settings->timeout_ms};
     struct hosted_model *e;
-    json_t *query = NULL;
-    enum status st = request_query_parse(&query, table, FIELD_COUNT, x, err);
+    enum status st = request_picture_find(&state->given, x, &complete_query, err);
     if (st == OK)
-        st = request_picture_find(&state->given, x, &complete_query, query, err);
-    if (st == OK)
-        st = fields_read(table, FIELD_COUNT, query, s->settings, &f, err);
+        st = fields_read(table, FIELD_COUNT, x->api->query, s->settings, &f, err);
     if (st == OK)
         st = request_model_acquire(x, json_string_value(f.model), TASK_IMAGE_GENERATION, &e, err);
-    json_decref(query);
     if (st != OK)
         return st;
     state->scale = (uint32_t)f.scale;

@@ -9,7 +9,6 @@
 #include "server/api/reply.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
-#include "server/api/request_query.h"
 #include "server/api/service.h"
 #include "server/coding/archive.h"
 #include "server/kinds/code.h"
@@ -89,34 +88,22 @@ static enum status read_query(struct exchange *x, struct coding *c, struct error
     const struct service *s = service_of(x);
     struct fields f = {.timeout_ms = s->settings->timeout_ms};
     struct hosted_model *e;
-    json_t *query = NULL;
-    enum status st = request_query_parse(&query, table, FIELD_COUNT, x, err);
-    if (st == OK)
-        st = fields_read(table, FIELD_COUNT, query, s->settings, &f, err);
+    enum status st = fields_read(table, FIELD_COUNT, x->api->query, s->settings, &f, err);
     if (st == OK)
         st = request_model_acquire(x, json_string_value(f.model), TASK_TEXT_GENERATION, &e, err);
-    json_decref(query);
     c->timeout_ms = (uint32_t)f.timeout_ms;
     return st;
 }
 
-static enum status check_size(uint64_t bytes, size_t most, struct error *err)
-{
-    if (bytes <= most)
-        return OK;
-    return error_set_param(err, ERR_TOO_LARGE, "body", "the body has %llu bytes; expected at most %zu",
-                           (unsigned long long)bytes, most);
-}
-
 static enum status split_body(struct exchange *x, struct coding *c, struct error *err)
 {
-    const enum status st = check_size(x->body.size, COMPRESS_BYTES_MAX, err);
+    const enum status st = request_type_check_size(x->body.size, COMPRESS_BYTES_MAX, err);
     return st == OK ? archive_split(&c->blocks, x->body.bytes, x->body.size, err) : st;
 }
 
 static enum status open_body(struct exchange *x, struct coding *c, struct error *err)
 {
-    enum status st = check_size(x->body.size, ARCHIVE_BYTES_MAX, err);
+    enum status st = request_type_check_size(x->body.size, ARCHIVE_BYTES_MAX, err);
     if (st == OK)
         st = archive_read(&c->archive, x->body.bytes, x->body.size, err);
     if (st == OK)
@@ -136,14 +123,6 @@ static enum status create_job(struct exchange *x, const struct coding *c, bool r
                                   .block_count = c->blocks.count,
                                   .text_bytes = c->blocks.text_bytes};
     return code_job_create(ret, restores ? &job_kind_decompress : &job_kind_compress, x->api->hosted, &in);
-}
-
-/* A declared size that is too large is refused before the body is read. */
-static void check_declared(struct exchange *x, size_t most)
-{
-    struct error err;
-    if (check_size(x->body_bytes, most, &err) != OK)
-        reply_send_error(x, &err);
 }
 
 /* *ret: the job that codes the blocks; left NULL if there is nothing to code. */
@@ -174,16 +153,6 @@ static void answer(struct exchange *x, bool restores)
         archive_blocks_clear(&c->blocks);
     if (st != OK || j != NULL)
         request_job_submit_or_refuse(x, st, &err, j, c->timeout_ms, restores ? answer_restored : answer_compressed);
-}
-
-void api_compress_type(struct exchange *x)
-{
-    check_declared(x, COMPRESS_BYTES_MAX);
-}
-
-void api_decompress_type(struct exchange *x)
-{
-    check_declared(x, ARCHIVE_BYTES_MAX);
 }
 
 void api_compress(struct exchange *x)

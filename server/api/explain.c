@@ -183,12 +183,9 @@ static enum status pick_model(struct exchange *x, const char *name, bool biases,
 static enum status resolve(struct exchange *x, struct explaining *s, struct error *err)
 {
     struct fields f = {0};
-    json_t *query = NULL;
-    enum status st = request_query_parse(&query, table, FIELD_COUNT, x, err);
+    enum status st = request_picture_find(&s->given, x, &explain_query, err);
     if (st == OK)
-        st = request_picture_find(&s->given, x, &explain_query, query, err);
-    if (st == OK)
-        st = fields_read(table, FIELD_COUNT, query, service_of(x)->settings, &f, err);
+        st = fields_read(table, FIELD_COUNT, x->api->query, service_of(x)->settings, &f, err);
     const struct explain_request wish = {
         .view = json_string_value(f.view),
         .layer = json_string_value(f.layer),
@@ -201,7 +198,6 @@ static enum status resolve(struct exchange *x, struct explaining *s, struct erro
         st = explain_resolve(&s->what, &wish, s->hosted->model, s->hosted->engine, err);
     if (st == OK && f.size != NULL && (s->size = strdup(json_string_value(f.size))) == NULL)
         st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    json_decref(query);
     return st;
 }
 

@@ -17,7 +17,6 @@
 #include "server/api/request_client.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
-#include "server/api/request_query.h"
 #include "server/api/service.h"
 #include "server/api/session_work.h"
 #include "server/api/stream_place.h"
@@ -453,17 +452,12 @@ static bool answer_without_text(struct exchange *x, const struct stream_place *f
 
 void api_generate_events(struct exchange *x)
 {
-    const struct settings *s = service_of(x)->settings;
     struct generate_request r = {0};
     struct stream_place from = {.is_given = false};
-    json_t *query = NULL;
     struct error err;
     enum status st = check_site(x, &err);
     if (st == OK)
-        st = request_query_parse(&query, generate_query.table, generate_query.count, x, &err);
-    if (st == OK)
-        st = generate_request_read_query(&r, query, s, &err);
-    json_decref(query);
+        st = generate_request_read_query(&r, x->api->query, service_of(x)->settings, &err);
     r.in.stream = true;
     if (st == OK)
         st = stream_place_take(&from, x, &r, &err);

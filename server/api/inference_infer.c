@@ -14,7 +14,6 @@
 #include "server/api/reply.h"
 #include "server/api/request_job.h"
 #include "server/api/request_picture.h"
-#include "server/api/request_type.h"
 #include "server/api/route_table.h"
 #include "server/api/service.h"
 #include "server/api/text_reader.h"
@@ -39,18 +38,6 @@ static void inference_free(void *state)
     text_reader_free(s->reader);
     inference_request_clear(&s->request);
     free(s);
-}
-
-void api_inference_infer_type(struct exchange *x)
-{
-    struct error err;
-    if (!request_type_is_unsaid(x) && !request_type_is(x, "application/json") &&
-        !request_type_is(x, "application/octet-stream")) {
-        (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
-                              "the body is declared as \"%s\"; expected application/json or application/octet-stream",
-                              json_quote(http_header(x, "Content-Type")).text);
-        reply_send_error(x, &err);
-    }
 }
 
 /* ---- answers ---------------------------------------------------------------------------------------------------- */

@@ -5,8 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "config/json.h"
-#include "server/api/reply.h"
+#include "server/api/api_request.h"
 #include "server/api/request_job.h"
 #include "server/api/request_query.h"
 #include "server/api/request_type.h"
@@ -27,25 +26,6 @@ static enum status stop(void *job)
 static void free_body(void *kept)
 {
     http_free_body(kept);
-}
-
-void request_picture_check_type(struct exchange *x, const char *or_else)
-{
-    char type[MEDIA_TYPE_MAX];
-    struct error err;
-    if (request_type_is_unsaid(x) || (request_type_read(x, type) && picture_reads_type(type)))
-        return;
-    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
-                          "the body is declared as \"%s\"; expected image/jpeg, image/png, image/webp or "
-                          "application/octet-stream%s",
-                          json_quote(http_header(x, "Content-Type")).text, or_else);
-    reply_send_error(x, &err);
-}
-
-void request_picture_type(struct exchange *x)
-{
-    if (!request_type_is(x, "multipart/form-data"))
-        request_picture_check_type(x, ", or multipart/form-data with a picture");
 }
 
 enum status request_picture_job(struct exchange *x, struct classify_request *r, struct job **ret, struct error *err)
@@ -90,7 +70,7 @@ static enum status take_part(struct request_picture_file *f, const struct multip
 }
 
 enum status request_picture_find(struct request_picture_file *ret, struct exchange *x, const struct field_list *list,
-                                 json_t *query, struct error *err)
+                                 struct error *err)
 {
     struct request_picture_file f = {.bytes = x->body.bytes, .size = x->body.size};
     struct multipart m;
@@ -101,7 +81,7 @@ enum status request_picture_find(struct request_picture_file *ret, struct exchan
         f.size = 0;
         st = multipart_begin(&m, http_header(x, "Content-Type"), x->body.bytes, x->body.size, err);
         while (st == OK && (st = multipart_next(&m, &part, &end, err)) == OK && !end)
-            st = take_part(&f, &part, list, query, err);
+            st = take_part(&f, &part, list, x->api->query, err);
     } else if (!request_type_is_unsaid(x)) {
         (void)request_type_read(x, f.type);
     }

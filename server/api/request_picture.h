@@ -16,12 +16,6 @@
 #include "server/request/fields.h"
 #include "server/request/multipart.h"
 
-/* For the table of routes: refuse a request whose body is declared as neither a picture nor a form with one, before it
- * is read. */
-http_handler request_picture_type;
-/* The same where other types are accepted too; `or_else` lists them at the message's end: ", or ...". */
-void request_picture_check_type(struct exchange *x, const char *or_else);
-
 /* Make a job of what is to be classified; its files lie in the body, which becomes the job's too, and their pixels are
  * charged. Takes `r` in any case. Errors: ERR_NOMEM. */
 enum status request_picture_job(struct exchange *x, struct classify_request *r, struct job **ret, struct error *err);
@@ -43,10 +37,10 @@ struct request_picture_file {
     size_t size;                         /* 0: there is none */
     char type[REQUEST_PICTURE_TYPE_MAX]; /* declared; "": none is */
 };
-/* Find it. The form's other parts are added to `query`, an object that request_query_parse made of that table. Errors:
- * ERR_ARGUMENT (a part that is not known or given twice), ERR_NOMEM. */
+/* Find it. The form's other parts are added to the query's parameters, of that list. Errors: ERR_ARGUMENT (a part that
+ * is not known or given twice), ERR_NOMEM. */
 enum status request_picture_find(struct request_picture_file *ret, struct exchange *x, const struct field_list *list,
-                                 json_t *query, struct error *err);
+                                 struct error *err);
 bool request_picture_is_part(const struct multipart_part *part);
 /* Check what it is declared as, take the body over and charge its pixels; *ns and *bytes: what decoding it takes.
  * *ret is set only on OK: request_picture_clear. Errors: ERR_ARGUMENT (there is none), ERR_MEDIA_TYPE, ERR_NOMEM. */

@@ -6,9 +6,8 @@
 #include "config/json.h"
 
 struct query {
-    const struct field *table;
-    size_t count;
-    json_t *object; /* NULL: none is made */
+    const struct field_list *known;
+    json_t *object;
     enum status status;
     struct error *err;
 };
@@ -34,36 +33,24 @@ enum status request_query_add(json_t *object, const struct field *f, const char 
     return OK;
 }
 
-/* Without an object the name alone is looked at. */
 static bool take_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
 {
     struct query *q = arg;
-    const struct field *f = fields_find(q->table, q->count, name);
-    if (f == NULL)
-        q->status = fields_refuse(q->table, q->count, "parameter", name, q->err);
-    else if (q->object != NULL)
-        q->status = request_query_add(q->object, f, value, value_bytes, q->err);
+    const struct field *f = fields_find(q->known->table, q->known->count, name);
+    q->status = f != NULL ? request_query_add(q->object, f, value, value_bytes, q->err)
+                          : fields_refuse(q->known->table, q->known->count, "parameter", name, q->err);
     return q->status == OK;
 }
 
-enum status request_query_check(const struct field_list *known, struct exchange *x, struct error *err)
+enum status request_query_parse(json_t **ret, const struct field_list *known, struct exchange *x, struct error *err)
 {
-    struct query q = {.table = known->table, .count = known->count, .err = err};
-    http_query(x, take_parameter, &q);
-    return q.status;
-}
-
-enum status request_query_parse(json_t **ret, const struct field *table, size_t count, struct exchange *x,
-                                struct error *err)
-{
-    struct query q = {.table = table, .count = count, .object = json_object(), .err = err};
-    if (q.object == NULL)
+    struct query q = {.known = known, .object = known->count > 0 ? json_object() : NULL, .err = err};
+    if (known->count > 0 && q.object == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     http_query(x, take_parameter, &q);
-    if (q.status != OK) {
+    if (q.status == OK)
+        *ret = q.object;
+    else
         json_decref(q.object);
-        return q.status;
-    }
-    *ret = q.object;
-    return OK;
+    return q.status;
 }

@@ -5,15 +5,10 @@
 #include "server/http/http.h"
 #include "server/request/fields.h"
 
-/* Check that the query names only parameters in `known`. For routes.c, which asks before there is a
- * body. Errors: ERR_ARGUMENT, naming one that is not known. */
-enum status request_query_check(const struct field_list *known, struct exchange *x, struct error *err);
-
-/* The query as an object for fields_read: a value is a string where the table wants one, else it is read as JSON. Free
- * *ret with json_decref. Errors: ERR_ARGUMENT (a name that is not in the table or given twice, a text that is not
- * UTF-8), ERR_NOMEM. */
-enum status request_query_parse(json_t **ret, const struct field *table, size_t count, struct exchange *x,
-                                struct error *err);
+/* The query as an object for fields_read: a value is a string where the list wants one, else it is read as JSON. *ret
+ * is set only on OK, NULL where no parameter is known: json_decref. For routes.c, which asks before there is a body.
+ * Errors: ERR_ARGUMENT (a name that is not known or given twice, a text that is not UTF-8), ERR_NOMEM. */
+enum status request_query_parse(json_t **ret, const struct field_list *known, struct exchange *x, struct error *err);
 
 /* One value of such an object; a form's parts are read in the same way. Errors as above. */
 enum status request_query_add(json_t *object, const struct field *f, const char *value, size_t value_bytes,

@@ -1,11 +1,12 @@
 /* request_type.c - see request_type.h. */
 #include "server/api/request_type.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "config/json.h"
-#include "server/api/reply.h"
+#include "server/media/picture.h"
 
 bool request_type_is(const struct exchange *x, const char *type)
 {
@@ -31,40 +32,47 @@ bool request_type_read(const struct exchange *x, char out[MEDIA_TYPE_MAX])
     return true;
 }
 
-bool request_type_check_encoding(struct exchange *x)
+enum status request_type_check_encoding(const struct exchange *x, struct error *err)
 {
-    struct error err;
     const char *encoding = http_header(x, "Content-Encoding");
     if (!x->has_body || encoding == NULL || strcasecmp(encoding, "identity") == 0)
-        return true;
-    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Encoding",
-                          "the body is declared as \"%s\"; expected no encoding: compressed bodies are not read",
-                          json_quote(encoding).text);
-    reply_send_error(x, &err);
-    return false;
+        return OK;
+    return error_set_param(err, ERR_MEDIA_TYPE, "Content-Encoding",
+                           "the body is declared as \"%s\"; expected no encoding: compressed bodies are not read",
+                           json_quote(encoding).text);
 }
 
-static void expect_type(struct exchange *x, const char *type)
+enum status request_type_check(const struct exchange *x, unsigned types, struct error *err)
 {
-    struct error err;
-    if (request_type_is_unsaid(x) || request_type_is(x, type))
-        return;
-    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type", "the body is declared as \"%s\"; expected %s",
-                          json_quote(http_header(x, "Content-Type")).text, type);
-    reply_send_error(x, &err);
+    static const struct {
+        unsigned of; /* which of `types` it stands for */
+        const char *type;
+    } known[] = {
+        {TYPE_PICTURE, "image/jpeg"},       {TYPE_PICTURE, "image/png"},
+        {TYPE_PICTURE, "image/webp"},       {TYPE_PICTURE | TYPE_BYTES, "application/octet-stream"},
+        {TYPE_FORM, "multipart/form-data"}, {TYPE_JSON, "application/json"},
+    };
+    char expected[ERROR_MESSAGE_MAX / 2], type[MEDIA_TYPE_MAX];
+    size_t used = 0;
+    if (types == TYPE_ANY || request_type_is_unsaid(x) ||
+        ((types & TYPE_PICTURE) != 0 && request_type_read(x, type) && picture_reads_type(type)))
+        return OK;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if ((known[i].of & types) == 0)
+            continue;
+        if (request_type_is(x, known[i].type))
+            return OK;
+        used += (size_t)snprintf(expected + used, sizeof expected - used, "%s%s", used > 0 ? ", " : "", known[i].type);
+    }
+    return error_set_param(err, ERR_MEDIA_TYPE, "Content-Type", "the body is declared as \"%s\"; expected %s%s",
+                           json_quote(http_header(x, "Content-Type")).text,
+                           strchr(expected, ',') != NULL ? "one of " : "", expected);
 }
 
-void request_type_any(struct exchange *x)
+enum status request_type_check_size(uint64_t bytes, size_t most, struct error *err)
 {
-    (void)x;
-}
-
-void request_type_json(struct exchange *x)
-{
-    expect_type(x, "application/json");
-}
-
-void request_type_bytes(struct exchange *x)
-{
-    expect_type(x, "application/octet-stream");
+    if (bytes <= most)
+        return OK;
+    return error_set_param(err, ERR_TOO_LARGE, "body", "the body has %llu bytes; expected at most %zu",
+                           (unsigned long long)bytes, most);
 }

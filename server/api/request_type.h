@@ -4,7 +4,10 @@
 #define SERVER_API_REQUEST_TYPE_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
+#include "config/status.h"
 #include "server/http/http.h"
 
 enum { MEDIA_TYPE_MAX = 64 }; /* with its NUL; no type that is accepted is longer */
@@ -17,11 +20,14 @@ bool request_type_is_unsaid(const struct exchange *x);
 /* The declared media type without its parameters; false where there is none, or it is too long. */
 bool request_type_read(const struct exchange *x, char out[MEDIA_TYPE_MAX]);
 
-/* May the body be read as it is? Compressed ones are not read; then the answer is sent. */
-bool request_type_check_encoding(struct exchange *x);
+/* May the body be read as it is? Compressed ones are not read. Errors: ERR_MEDIA_TYPE. */
+enum status request_type_check_encoding(const struct exchange *x, struct error *err);
 
-/* For the table of routes: refuse a request whose body is declared as something else, before it is read. A body
- * may be undeclared. */
-http_handler request_type_any, request_type_json, request_type_bytes;
+/* Types that a route reads: any, or some of these. */
+enum { TYPE_ANY = 0, TYPE_JSON = 1, TYPE_BYTES = 2, TYPE_PICTURE = 4, TYPE_FORM = 8 };
+/* Is the body declared as one of them, or not at all? Errors: ERR_MEDIA_TYPE. */
+enum status request_type_check(const struct exchange *x, unsigned types, struct error *err);
+/* Has a body at most so many bytes? Errors: ERR_TOO_LARGE. */
+enum status request_type_check_size(uint64_t bytes, size_t most, struct error *err);
 
 #endif

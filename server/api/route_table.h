@@ -3,6 +3,8 @@
 #ifndef SERVER_API_ROUTE_TABLE_H
 #define SERVER_API_ROUTE_TABLE_H
 
+#include "server/api/request_type.h"
+#include "server/coding/archive.h"
 #include "server/http/http.h"
 #include "server/request/fields.h"
 
@@ -10,79 +12,87 @@
  * path     {} stands for one segment, which the handler gets as x->api->segments[i]; of several that match, the first
  * api      which API it belongs to, and so who may call it (api_kind.h)
  * body     whether there must be one
- * type     runs before the body is read, and refuses a declared type or size that the handler does not read
+ * types    that the body may be declared as (request_type.h)
+ * most     bytes that the body may be declared to have; BODY_MOST: what the settings say
  * handler  runs with the whole request
  * query    the parameters that it takes: a field_list, no_fields for none
  * fields   the fields of its JSON object: a field_list, no_fields if there is none or it is not read by a list
  *
  * openapi.json names the lists as they are named here. ROUTE_PLAIN has no fields, and its body may be of any type. */
+#define BODY_MOST SIZE_MAX
 #define ROUTE_PLAIN(X, method, path, api, body, handler) \
-    X(method, path, api, body, request_type_any, handler, no_fields, no_fields)
-#define ROUTES(X)                                                                                                     \
-    X("POST", "/classify", API_NATIVE, BODY, api_classify_type, api_classify, classify_query, classify_fields)        \
-    X("POST", "/complete", API_NATIVE, BODY, request_picture_type, api_complete, complete_query, no_fields)           \
-    X("POST", "/explain", API_NATIVE, BODY, request_picture_type, api_explain, explain_query, no_fields)              \
-    X("POST", "/generate", API_NATIVE, BODY, request_type_json, api_generate, no_fields, generate_fields)             \
-    X("GET", "/generate", API_NATIVE, NO_BODY, request_type_any, api_generate_events, generate_query, no_fields)      \
-    X("POST", "/score", API_NATIVE, BODY, api_score_type, api_score, score_query, score_fields)                       \
-    X("POST", "/v1/completions", API_OPENAI, BODY, request_type_json, api_openai_completions, no_fields,              \
-      openai_fields)                                                                                                  \
-    X("POST", "/v1/embeddings", API_OPENAI, BODY, request_type_json, api_openai_embeddings, no_fields,                \
-      embedding_fields)                                                                                               \
-    X("POST", "/v1/chat/completions", API_OPENAI, BODY, request_type_json, api_openai_chat, no_fields, chat_fields)   \
-    X("POST", "/v1/compress", API_NATIVE, BODY, api_compress_type, api_compress, compress_query, no_fields)           \
-    X("POST", "/v1/decompress", API_NATIVE, BODY, api_decompress_type, api_decompress, compress_query, no_fields)     \
-    X("POST", "/v1/sessions", API_NATIVE, BODY, request_type_json, api_sessions_create, no_fields, session_fields)    \
-    X("GET", "/v1/sessions", API_NATIVE, NO_BODY, request_type_any, api_sessions, sessions_query, no_fields)          \
-    ROUTE_PLAIN(X, "GET", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session)                                        \
-    X("PUT", "/v1/sessions/{}", API_NATIVE, MAYBE_BODY, request_type_json, api_sessions_create, no_fields,            \
-      session_fields)                                                                                                 \
-    ROUTE_PLAIN(X, "DELETE", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session_delete)                              \
-    X("POST", "/v1/sessions/{}/fork", API_NATIVE, MAYBE_BODY, request_type_json, api_session_fork, no_fields,         \
-      fork_fields)                                                                                                    \
-    ROUTE_PLAIN(X, "GET", "/v1/sessions/{}/state", API_NATIVE, NO_BODY, api_session_state)                            \
-    X("PUT", "/v1/sessions/{}/state", API_NATIVE, BODY, request_type_bytes, api_session_put, no_fields, no_fields)    \
-    ROUTE_PLAIN(X, "GET", "/v1/models", API_OPENAI, NO_BODY, api_models)                                              \
-    ROUTE_PLAIN(X, "GET", "/v1/models/{}", API_OPENAI, NO_BODY, api_model)                                            \
-    ROUTE_PLAIN(X, "GET", "/healthz", API_OPEN, NO_BODY, api_healthz)                                                 \
-    ROUTE_PLAIN(X, "GET", "/readyz", API_OPEN, NO_BODY, api_readyz)                                                   \
-    ROUTE_PLAIN(X, "GET", "/metrics", API_OPEN, NO_BODY, api_metrics)                                                 \
-    ROUTE_PLAIN(X, "GET", "/openapi.json", API_OPEN, NO_BODY, api_openapi)                                            \
-    ROUTE_PLAIN(X, "GET", "/", API_OPEN, NO_BODY, api_page)                                                           \
-    ROUTE_PLAIN(X, "GET", "/page/{}", API_OPEN, NO_BODY, api_page_file)                                               \
-    ROUTE_PLAIN(X, "GET", "/admin/models", API_ADMIN, NO_BODY, api_admin_models)                                      \
-    X("POST", "/admin/models/{}", API_ADMIN, BODY, request_type_json, api_admin_model, no_fields, admin_model_fields) \
-    ROUTE_PLAIN(X, "GET", "/admin/config", API_ADMIN, NO_BODY, api_admin_config)                                      \
-    ROUTE_PLAIN(X, "POST", "/admin/config/reload", API_ADMIN, MAYBE_BODY, api_admin_reload)                           \
-    ROUTE_PLAIN(X, "POST", "/admin/drain", API_ADMIN, MAYBE_BODY, api_admin_drain)                                    \
-    ROUTE_PLAIN(X, "GET", "/admin/requests", API_ADMIN, NO_BODY, api_admin_requests)                                  \
-    ROUTE_PLAIN(X, "DELETE", "/admin/requests/{}", API_ADMIN, NO_BODY, api_admin_request_cancel)                      \
-    ROUTE_PLAIN(X, "GET", "/v2", API_INFERENCE, NO_BODY, api_inference_server)                                        \
-    ROUTE_PLAIN(X, "GET", "/v2/health/live", API_INFERENCE, NO_BODY, api_inference_live)                              \
-    ROUTE_PLAIN(X, "GET", "/v2/health/ready", API_INFERENCE, NO_BODY, api_inference_ready)                            \
-    ROUTE_PLAIN(X, "GET", "/v2/models/stats", API_INFERENCE, NO_BODY, api_inference_stats_all)                        \
-    ROUTE_PLAIN(X, "GET", "/v2/models/{}", API_INFERENCE, NO_BODY, api_inference_model)                               \
-    ROUTE_PLAIN(X, "GET", "/v2/models/{}/config", API_INFERENCE, NO_BODY, api_inference_config)                       \
-    ROUTE_PLAIN(X, "GET", "/v2/models/{}/stats", API_INFERENCE, NO_BODY, api_inference_stats)                         \
-    ROUTE_PLAIN(X, "GET", "/v2/models/{}/ready", API_INFERENCE, NO_BODY, api_inference_model_ready)                   \
-    X("POST", "/v2/models/{}/infer", API_INFERENCE, BODY, api_inference_infer_type, api_inference_infer, no_fields,   \
-      no_fields)                                                                                                      \
-    ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}", API_INFERENCE, NO_BODY, api_inference_model)                   \
-    ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/config", API_INFERENCE, NO_BODY, api_inference_config)           \
-    ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/stats", API_INFERENCE, NO_BODY, api_inference_stats)             \
-    ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/ready", API_INFERENCE, NO_BODY, api_inference_model_ready)       \
-    X("POST", "/v2/models/{}/versions/{}/infer", API_INFERENCE, BODY, api_inference_infer_type, api_inference_infer,  \
-      no_fields, no_fields)                                                                                           \
-    ROUTE_PLAIN(X, "GET", "/v2/repository/index", API_INFERENCE, NO_BODY, api_inference_index)                        \
-    X("POST", "/v2/repository/index", API_INFERENCE, MAYBE_BODY, request_type_json, api_inference_index, no_fields,   \
-      inference_index_fields)                                                                                         \
-    X("POST", "/v2/repository/models/{}/load", API_ADMIN, MAYBE_BODY, request_type_json, api_inference_load,          \
-      no_fields, inference_change_fields)                                                                             \
-    X("POST", "/v2/repository/models/{}/unload", API_ADMIN, MAYBE_BODY, request_type_json, api_inference_unload,      \
+    X(method, path, api, body, TYPE_ANY, BODY_MOST, handler, no_fields, no_fields)
+#define ROUTES(X)                                                                                                      \
+    X("POST", "/classify", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM | TYPE_JSON, BODY_MOST, api_classify,            \
+      classify_query, classify_fields)                                                                                 \
+    X("POST", "/complete", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM, BODY_MOST, api_complete, complete_query,        \
+      no_fields)                                                                                                       \
+    X("POST", "/explain", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM, BODY_MOST, api_explain, explain_query,           \
+      no_fields)                                                                                                       \
+    X("POST", "/generate", API_NATIVE, BODY, TYPE_JSON, BODY_MOST, api_generate, no_fields, generate_fields)           \
+    X("GET", "/generate", API_NATIVE, NO_BODY, TYPE_ANY, BODY_MOST, api_generate_events, generate_query, no_fields)    \
+    X("POST", "/score", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM | TYPE_JSON, BODY_MOST, api_score, score_query,     \
+      score_fields)                                                                                                    \
+    X("POST", "/v1/completions", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, api_openai_completions, no_fields,            \
+      openai_fields)                                                                                                   \
+    X("POST", "/v1/embeddings", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, api_openai_embeddings, no_fields,              \
+      embedding_fields)                                                                                                \
+    X("POST", "/v1/chat/completions", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, api_openai_chat, no_fields, chat_fields) \
+    X("POST", "/v1/compress", API_NATIVE, BODY, TYPE_ANY, COMPRESS_BYTES_MAX, api_compress, compress_query, no_fields) \
+    X("POST", "/v1/decompress", API_NATIVE, BODY, TYPE_ANY, ARCHIVE_BYTES_MAX, api_decompress, compress_query,         \
+      no_fields)                                                                                                       \
+    X("POST", "/v1/sessions", API_NATIVE, BODY, TYPE_JSON, BODY_MOST, api_sessions_create, no_fields, session_fields)  \
+    X("GET", "/v1/sessions", API_NATIVE, NO_BODY, TYPE_ANY, BODY_MOST, api_sessions, sessions_query, no_fields)        \
+    ROUTE_PLAIN(X, "GET", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session)                                         \
+    X("PUT", "/v1/sessions/{}", API_NATIVE, MAYBE_BODY, TYPE_JSON, BODY_MOST, api_sessions_create, no_fields,          \
+      session_fields)                                                                                                  \
+    ROUTE_PLAIN(X, "DELETE", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session_delete)                               \
+    X("POST", "/v1/sessions/{}/fork", API_NATIVE, MAYBE_BODY, TYPE_JSON, BODY_MOST, api_session_fork, no_fields,       \
+      fork_fields)                                                                                                     \
+    ROUTE_PLAIN(X, "GET", "/v1/sessions/{}/state", API_NATIVE, NO_BODY, api_session_state)                             \
+    X("PUT", "/v1/sessions/{}/state", API_NATIVE, BODY, TYPE_BYTES, BODY_MOST, api_session_put, no_fields, no_fields)  \
+    ROUTE_PLAIN(X, "GET", "/v1/models", API_OPENAI, NO_BODY, api_models)                                               \
+    ROUTE_PLAIN(X, "GET", "/v1/models/{}", API_OPENAI, NO_BODY, api_model)                                             \
+    ROUTE_PLAIN(X, "GET", "/healthz", API_OPEN, NO_BODY, api_healthz)                                                  \
+    ROUTE_PLAIN(X, "GET", "/readyz", API_OPEN, NO_BODY, api_readyz)                                                    \
+    ROUTE_PLAIN(X, "GET", "/metrics", API_OPEN, NO_BODY, api_metrics)                                                  \
+    ROUTE_PLAIN(X, "GET", "/openapi.json", API_OPEN, NO_BODY, api_openapi)                                             \
+    ROUTE_PLAIN(X, "GET", "/", API_OPEN, NO_BODY, api_page)                                                            \
+    ROUTE_PLAIN(X, "GET", "/page/{}", API_OPEN, NO_BODY, api_page_file)                                                \
+    ROUTE_PLAIN(X, "GET", "/admin/models", API_ADMIN, NO_BODY, api_admin_models)                                       \
+    X("POST", "/admin/models/{}", API_ADMIN, BODY, TYPE_JSON, BODY_MOST, api_admin_model, no_fields,                   \
+      admin_model_fields)                                                                                              \
+    ROUTE_PLAIN(X, "GET", "/admin/config", API_ADMIN, NO_BODY, api_admin_config)                                       \
+    ROUTE_PLAIN(X, "POST", "/admin/config/reload", API_ADMIN, MAYBE_BODY, api_admin_reload)                            \
+    ROUTE_PLAIN(X, "POST", "/admin/drain", API_ADMIN, MAYBE_BODY, api_admin_drain)                                     \
+    ROUTE_PLAIN(X, "GET", "/admin/requests", API_ADMIN, NO_BODY, api_admin_requests)                                   \
+    ROUTE_PLAIN(X, "DELETE", "/admin/requests/{}", API_ADMIN, NO_BODY, api_admin_request_cancel)                       \
+    ROUTE_PLAIN(X, "GET", "/v2", API_INFERENCE, NO_BODY, api_inference_server)                                         \
+    ROUTE_PLAIN(X, "GET", "/v2/health/live", API_INFERENCE, NO_BODY, api_inference_live)                               \
+    ROUTE_PLAIN(X, "GET", "/v2/health/ready", API_INFERENCE, NO_BODY, api_inference_ready)                             \
+    ROUTE_PLAIN(X, "GET", "/v2/models/stats", API_INFERENCE, NO_BODY, api_inference_stats_all)                         \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}", API_INFERENCE, NO_BODY, api_inference_model)                                \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/config", API_INFERENCE, NO_BODY, api_inference_config)                        \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/stats", API_INFERENCE, NO_BODY, api_inference_stats)                          \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/ready", API_INFERENCE, NO_BODY, api_inference_model_ready)                    \
+    X("POST", "/v2/models/{}/infer", API_INFERENCE, BODY, TYPE_JSON | TYPE_BYTES, BODY_MOST, api_inference_infer,      \
+      no_fields, no_fields)                                                                                            \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}", API_INFERENCE, NO_BODY, api_inference_model)                    \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/config", API_INFERENCE, NO_BODY, api_inference_config)            \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/stats", API_INFERENCE, NO_BODY, api_inference_stats)              \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/ready", API_INFERENCE, NO_BODY, api_inference_model_ready)        \
+    X("POST", "/v2/models/{}/versions/{}/infer", API_INFERENCE, BODY, TYPE_JSON | TYPE_BYTES, BODY_MOST,               \
+      api_inference_infer, no_fields, no_fields)                                                                       \
+    ROUTE_PLAIN(X, "GET", "/v2/repository/index", API_INFERENCE, NO_BODY, api_inference_index)                         \
+    X("POST", "/v2/repository/index", API_INFERENCE, MAYBE_BODY, TYPE_JSON, BODY_MOST, api_inference_index, no_fields, \
+      inference_index_fields)                                                                                          \
+    X("POST", "/v2/repository/models/{}/load", API_ADMIN, MAYBE_BODY, TYPE_JSON, BODY_MOST, api_inference_load,        \
+      no_fields, inference_change_fields)                                                                              \
+    X("POST", "/v2/repository/models/{}/unload", API_ADMIN, MAYBE_BODY, TYPE_JSON, BODY_MOST, api_inference_unload,    \
       no_fields, inference_change_fields)
 
-#define X(method, path, api, body, type, handler, query, fields) \
-    http_handler type, handler;                                  \
+#define X(method, path, api, body, types, most, handler, query, fields) \
+    http_handler handler;                                               \
     extern const struct field_list query, fields;
 ROUTES(X)
 #undef X

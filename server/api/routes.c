@@ -13,7 +13,6 @@
 #include "server/api/request_host.h"
 #include "server/api/request_job.h"
 #include "server/api/request_query.h"
-#include "server/api/request_type.h"
 #include "server/api/route_table.h"
 #include "server/api/service.h"
 #include "server/core/clock.h"
@@ -31,12 +30,14 @@ static const struct route {
     const char *method, *path;
     enum api_kind api;
     enum body_rule body;
-    http_handler *type, *handler;
+    unsigned types;
+    size_t most;
+    http_handler *handler;
     const struct field_list *query, *fields;
     const char *query_name, *fields_name;
 } routes[] = {
-#define X(method, path, api, body, type, handler, query, fields) \
-    {method, path, api, body, type, handler, &(query), &(fields), #query, #fields},
+#define X(method, path, api, body, types, most, handler, query, fields) \
+    {method, path, api, body, types, most, handler, &(query), &(fields), #query, #fields},
     ROUTES(X)
 #undef X
 };
@@ -245,6 +246,19 @@ static const char *instead_of(const char *path)
     return strncmp(path, "/sessions/", strlen("/sessions/")) == 0 ? SESSIONS : "";
 }
 
+/* What can be told before the body is read; keeps the query. */
+static enum status check_head(struct exchange *x, const struct route *r, struct error *err)
+{
+    enum status st = ignores_query(r) ? OK : request_query_parse(&x->api->query, r->query, x, err);
+    if (st == OK && r->body == BODY && !x->has_body)
+        st = error_set(err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");
+    if (st == OK)
+        st = request_type_check_encoding(x, err);
+    if (st == OK)
+        st = request_type_check(x, r->types, err);
+    return st == OK ? request_type_check_size(x->body_bytes, r->most, err) : st;
+}
+
 static void begin(struct exchange *x)
 {
     struct error err;
@@ -276,20 +290,12 @@ static void begin(struct exchange *x)
         const struct client_id client = request_client(x);
         http_count_as(x, &client);
     }
-    if (!ignores_query(r) && request_query_check(r->query, x, &err) != OK) {
+    if (check_head(x, r, &err) != OK) {
         reply_send_error(x, &err);
         return;
     }
-    if (r->body == BODY && !x->has_body) {
-        (void)error_set(&err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");
-        reply_send_error(x, &err);
-        return;
-    }
-    if (!request_type_check_encoding(x))
-        return;
     http_set_handler(x, r->handler);
     http_show(x); /* all that requests.c looks at is known */
-    r->type(x);
 }
 
 /* Answer an error that http.c found: before `begin`, or instead of the handler. */
@@ -473,6 +479,7 @@ static void end(struct exchange *x)
         log_end(x, status, outcome);
     authorise_end(x, x->body.received + generated_bytes(x));
     hosted_model_release(x->api->hosted);
+    json_decref(x->api->query);
     if (x->api->state != NULL)
         x->api->state_free(x->api->state);
 }

@@ -92,12 +92,6 @@ static void answer(struct exchange *x)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-void api_score_type(struct exchange *x)
-{
-    if (!request_type_is(x, "application/json") && !request_type_is(x, "multipart/form-data"))
-        request_picture_check_type(x, ", multipart/form-data with a picture, or application/json with a text");
-}
-
 /* An undeclared body that begins with { is JSON: no picture begins so. */
 static bool is_json(const struct exchange *x)
 {
@@ -125,17 +119,17 @@ static enum status read_text(const struct fields *f, struct score_input *in, str
 
 /* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture, which *seeing is
  * for. */
-static enum status read_request(struct exchange *x, json_t *query, json_t *object, struct hosted_model **ret,
-                                struct score_input *in, struct seeing **seeing, uint32_t *timeout_ms, struct error *err)
+static enum status read_request(struct exchange *x, json_t *object, struct hosted_model **ret, struct score_input *in,
+                                struct seeing **seeing, uint32_t *timeout_ms, struct error *err)
 {
     const bool picture = object == NULL;
     const struct service *s = service_of(x);
     struct fields f = {.timeout_ms = s->settings->timeout_ms};
     struct hosted_model *e;
     struct request_picture_file file = {.size = 0};
-    enum status st = picture ? request_picture_find(&file, x, &score_query, query, err) : OK;
+    enum status st = picture ? request_picture_find(&file, x, &score_query, err) : OK;
     if (st == OK)
-        st = fields_read(table, QUERY_FIELD_COUNT, query, s->settings, &f, err);
+        st = fields_read(table, QUERY_FIELD_COUNT, x->api->query, s->settings, &f, err);
     if (st == OK && !picture)
         st = fields_read(table, FIELD_COUNT, object, s->settings, &f, err);
     if (st == OK)
@@ -162,15 +156,12 @@ static enum status prepare(struct exchange *x, struct job **ret, uint32_t *timeo
 {
     struct score_input in = {0};
     struct hosted_model *e = NULL;
-    json_t *query = NULL, *object = NULL;
+    json_t *object = NULL;
     struct seeing *seeing = NULL;
-    enum status st = request_query_parse(&query, table, QUERY_FIELD_COUNT, x, err);
-    if (st == OK && is_json(x))
-        st = request_json_parse(&object, x->body.bytes, x->body.size, err);
+    enum status st = is_json(x) ? request_json_parse(&object, x->body.bytes, x->body.size, err) : OK;
     if (st == OK)
-        st = read_request(x, query, object, &e, &in, &seeing, timeout_ms, err);
+        st = read_request(x, object, &e, &in, &seeing, timeout_ms, err);
     json_decref(object);
-    json_decref(query);
     if (st == OK && score_job_create(ret, e, &in) == OK) {
         if (seeing != NULL)
             job_set_work(*ret, &seeing->work);

@@ -13,7 +13,6 @@
 #include "server/api/request_client.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
-#include "server/api/request_query.h"
 #include "server/api/service.h"
 #include "server/api/session_work.h"
 #include "server/models/registry.h"
@@ -62,16 +61,6 @@ static const struct field list_table[] = {
 };
 const struct field_list sessions_query = {list_table, 2};
 
-static enum status read_list(struct list_request *ret, struct exchange *x, struct error *err)
-{
-    json_t *query = NULL;
-    enum status st = request_query_parse(&query, list_table, 2, x, err);
-    if (st == OK)
-        st = fields_read(list_table, 2, query, service_of(x)->settings, ret, err);
-    json_decref(query);
-    return st;
-}
-
 /* NULL for want of memory. */
 static json_t *describe_page(struct exchange *x, const struct list_request *r, struct session_info *infos)
 {
@@ -111,7 +100,7 @@ void api_sessions(struct exchange *x)
     struct error err;
     enum status st = check_key(x, &err);
     if (st == OK)
-        st = read_list(&r, x, &err);
+        st = fields_read(list_table, 2, x->api->query, service_of(x)->settings, &r, &err);
     if (st != OK) {
         reply_send_error(x, &err);
         return;
