@@ -6,7 +6,8 @@
 
 enum { SPARE_BYTES = 64 }; /* beside twice the text */
 
-static _Thread_local bool lacked; /* an allocation by jansson has failed since this was cleared */
+static _Thread_local bool lacked;     /* an allocation by jansson has failed since this was cleared */
+static _Thread_local bool incomplete; /* a part of what is to be printed next could not be put there */
 
 /* For the one allocation after which a scan ends: jansson 2.14 would go on without the byte of a string for which its
  * buffer cannot grow, and look for the string's end behind what it has. */
@@ -97,10 +98,21 @@ json_t *json_make_text(const char *text, size_t n, bool *lacked_memory)
     return value;
 }
 
+void json_put(json_t *object, const char *key, json_t *part)
+{
+    incomplete |= json_object_set_new(object, key, part) != 0;
+}
+
+void json_append(json_t *array, json_t *part)
+{
+    incomplete |= json_array_append_new(array, part) != 0;
+}
+
 char *json_print(const json_t *value, size_t flags)
 {
-    lacked = false;
-    char *text = json_dumps(value, flags);
+    lacked = incomplete;
+    char *text = lacked ? NULL : json_dumps(value, flags);
+    incomplete = false;
     if (!lacked)
         return text;
     free(text);

@@ -28,19 +28,19 @@ static json_t *describe(const struct registry_model *row)
 {
     const struct hosted_model *e = row->hosted;
     json_t *m = json_pack("{s:s, s:s}", "model", row->found.name, "state", model_state_word(row->state));
-    int failed = m == NULL;
     const uint32_t version = e != NULL ? e->version : row->found.version;
     if (version != 0)
-        failed |= json_object_set_new(m, "version", json_integer(version));
+        json_put(m, "version", json_integer(version));
     if (row->state == MODEL_LOADED || row->state == MODEL_IDLE)
-        failed |= json_object_set_new(m, "task", json_string(model_task_name(row->task)));
-    if (e != NULL)
-        failed |= json_object_set_new(m, "memory_bytes", json_integer((json_int_t)e->bytes)) |
-                  json_object_set_new(m, "created", json_integer((json_int_t)e->created_s)) |
-                  json_object_set_new(m, "in_use", json_boolean(row->in_use));
+        json_put(m, "task", json_string(model_task_name(row->task)));
+    if (e != NULL) {
+        json_put(m, "memory_bytes", json_integer((json_int_t)e->bytes));
+        json_put(m, "created", json_integer((json_int_t)e->created_s));
+        json_put(m, "in_use", json_boolean(row->in_use));
+    }
     if (row->failure[0] != '\0')
-        failed |= json_object_set_new(m, "failure", json_string(row->failure));
-    return json_unless(failed != 0, m);
+        json_put(m, "failure", json_string(row->failure));
+    return m;
 }
 
 void api_admin_models(struct exchange *x)
@@ -50,15 +50,15 @@ void api_admin_models(struct exchange *x)
     size_t count = 0;
     uint64_t bytes = 0;
     json_t *list = json_array();
-    int failed = registry_models(s->registry, &rows, &count) != OK;
+    const bool failed = registry_models(s->registry, &rows, &count) != OK;
     for (size_t i = 0; i < count; i++) {
-        failed |= json_array_append_new(list, describe(&rows[i]));
+        json_append(list, describe(&rows[i]));
         bytes += rows[i].hosted != NULL ? rows[i].hosted->bytes : 0;
     }
     registry_models_free(rows, count);
     json_t *whole = json_pack("{s:o, s:I, s:i}", "models", list, "memory_bytes", (json_int_t)bytes,
                               "models_memory_max_mb", (int)s->settings->models_memory_max_mb);
-    reply_send_json(x, 200, json_unless(failed != 0, whole));
+    reply_send_json(x, 200, json_unless(failed, whole));
 }
 
 /* ---- changes --------------------------------------------------------------------------------------------------- */

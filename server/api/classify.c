@@ -58,12 +58,11 @@ static json_t *describe_predictions(const struct model_config *c, const float *l
 {
     struct prediction best[CLASSIFY_TOP_K_MAX];
     json_t *list = json_array();
-    int failed = 0;
     logits_top(best, top_k, logits, c->classes);
     for (uint32_t i = 0; i < top_k; i++)
-        failed |= json_array_append_new(list, json_pack("{s:s, s:i, s:f}", "label", c->labels[best[i].index], "index",
-                                                        (int)best[i].index, "probability", best[i].probability));
-    return json_unless(failed != 0, list);
+        json_append(list, json_pack("{s:s, s:i, s:f}", "label", c->labels[best[i].index], "index", (int)best[i].index,
+                                    "probability", best[i].probability));
+    return list;
 }
 
 /* One input's answer. */
@@ -73,8 +72,6 @@ static json_t *describe(const struct job *j, uint32_t input, uint32_t top_k)
     const float *logits = classify_job_of(j)->logits + (size_t)input * m->config.classes;
     const struct classify_side side = classify_request_side(j, input);
     json_t *predictions = describe_predictions(&m->config, logits, top_k);
-    if (predictions == NULL)
-        return NULL;
     if (m->config.input != INPUT_IMAGE)
         return json_pack("{s:s, s:o}", "model", m->name, "predictions", predictions);
     return json_pack("{s:s, s:o, s:{s:i, s:i}}", "model", m->name, "predictions", predictions, "image", "width",
@@ -85,14 +82,13 @@ static void answer(struct exchange *x)
 {
     struct job *j = x->job;
     const struct classification *state = x->api->state;
-    int failed = 0;
     classify_request_done(j);
     if (!request_job_ended_well(x))
         return;
     json_t *whole = state->count > 1 ? json_array() : describe(j, 0, state->top_k);
-    for (uint32_t i = 0; state->count > 1 && i < state->count && failed == 0; i++)
-        failed = json_array_append_new(whole, describe(j, i, state->top_k));
-    reply_send_json(x, 200, json_unless(failed != 0, whole));
+    for (uint32_t i = 0; state->count > 1 && i < state->count; i++)
+        json_append(whole, describe(j, i, state->top_k));
+    reply_send_json(x, 200, whole);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */

@@ -89,10 +89,9 @@ static json_int_t count_tokens(const struct job *j)
 static json_t *describe_floats(const float *vector, uint32_t dim)
 {
     json_t *list = json_array();
-    int failed = 0;
-    for (uint32_t i = 0; i < dim && failed == 0; i++)
-        failed = json_array_append_new(list, json_real((double)vector[i]));
-    return json_unless(failed != 0, list);
+    for (uint32_t i = 0; i < dim; i++)
+        json_append(list, json_real((double)vector[i]));
+    return list;
 }
 
 static json_t *describe_base64(const float *vector, uint32_t dim)
@@ -109,17 +108,16 @@ static json_t *describe_base64(const float *vector, uint32_t dim)
 static json_t *describe_all(const struct job *j, bool base64, float *room, uint32_t dim)
 {
     json_t *list = json_array();
-    int failed = 0;
-    for (uint32_t i = 0; i < count_of(j) && failed == 0; i++) {
+    for (uint32_t i = 0; i < count_of(j); i++) {
         if (j->kind == &job_kind_embed)
             embed_job_mean(j, i, room);
         else
             memcpy(room, classify_job_of(j)->pooled + (size_t)i * dim, dim * sizeof *room);
         json_t *one = json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", (int)i, "embedding",
                                 (base64 ? describe_base64 : describe_floats)(room, dim));
-        failed = json_array_append_new(list, one);
+        json_append(list, one);
     }
-    return json_unless(failed != 0, list);
+    return list;
 }
 
 static void answer(struct exchange *x)

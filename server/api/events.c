@@ -13,7 +13,7 @@
 
 enum http_piece event_say(const char *id, json_t *event, char **piece, size_t *bytes)
 {
-    char *text = event != NULL ? json_print(event, REPLY_JSON_FLAGS) : NULL;
+    char *text = json_print(event, REPLY_JSON_FLAGS);
     json_decref(event);
     int n = -1;
     if (text != NULL && id != NULL)

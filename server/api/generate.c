@@ -71,23 +71,19 @@ static json_t *describe_byte(uint8_t byte, float logprob)
                      isnan(logprob) ? json_null() : json_real((double)logprob));
 }
 
-/* 0, or another number for want of memory. */
-static int append_logprobs(json_t *list, const struct text_piece *p, size_t numbers)
+static void append_logprobs(json_t *list, const struct text_piece *p, size_t numbers)
 {
-    int failed = 0;
     for (size_t i = 0; i < p->size; i++) {
         const float *logprobs = p->logprobs + i * numbers;
         json_t *byte = describe_byte(p->bytes[i], logprobs[0]);
         if (numbers > 1) {
             json_t *top = json_array();
             for (size_t k = 1; k < numbers && !isnan(logprobs[0]); k++)
-                failed |=
-                    json_array_append_new(top, describe_byte(p->likeliest[i * (numbers - 1) + k - 1], logprobs[k]));
-            failed |= json_object_set_new(byte, "top", top);
+                json_append(top, describe_byte(p->likeliest[i * (numbers - 1) + k - 1], logprobs[k]));
+            json_put(byte, "top", top);
         }
-        failed |= json_array_append_new(list, byte);
+        json_append(list, byte);
     }
-    return failed;
 }
 
 /* The state that the request asked for, in base64; null if there is none. */
@@ -107,26 +103,27 @@ static json_t *describe_state(const struct job *j)
 
 /* ---- whole answers --------------------------------------------------------------------------------------------- */
 
-static bool tell(void *job, struct whole_text *t, const struct text_piece *p)
+static void tell(void *job, struct whole_text *t, const struct text_piece *p)
 {
     const uint32_t numbers = ((const struct generate_job *)job)->in.logprobs;
-    if (numbers > 0 && t->told == NULL)
+    if (numbers == 0)
+        return;
+    if (t->told == NULL)
         t->told = json_array();
-    return numbers == 0 || append_logprobs(t->told, p, numbers) == 0;
+    append_logprobs(t->told, p, numbers);
 }
 
 /* Describe one text in `to`. */
-static int describe_text(json_t *to, const struct generation *g, const struct whole_text *t, uint32_t index)
+static void describe_text(json_t *to, const struct generation *g, const struct whole_text *t, uint32_t index)
 {
-    int failed = json_object_set_new(to, "text", json_stringn(t->text, t->text_bytes));
-    failed |= json_object_set_new(to, "index", json_integer(index));
-    failed |= json_object_set_new(to, "tokens", json_integer((json_int_t)t->generated));
-    failed |= json_object_set_new(to, "finish_reason", json_string(job_finish_word(t->finish)));
+    json_put(to, "text", json_stringn(t->text, t->text_bytes));
+    json_put(to, "index", json_integer(index));
+    json_put(to, "tokens", json_integer((json_int_t)t->generated));
+    json_put(to, "finish_reason", json_string(job_finish_word(t->finish)));
     if (g->bytes_base64)
-        failed |= json_object_set_new(to, "bytes_base64", reply_base64((const uint8_t *)t->bytes, t->size));
+        json_put(to, "bytes_base64", reply_base64((const uint8_t *)t->bytes, t->size));
     if (t->told != NULL)
-        failed |= json_object_set(to, "logprobs", t->told);
-    return failed;
+        json_put(to, "logprobs", json_incref(t->told));
 }
 
 static json_t *describe_texts(const struct exchange *x, const struct whole_text *texts)
@@ -135,24 +132,23 @@ static json_t *describe_texts(const struct exchange *x, const struct whole_text 
     const struct generate_job *generated = generate_job_of(j);
     const struct generation *g = x->api->state;
     json_t *whole = json_pack("{s:s}", "model", j->model->model->name);
-    int failed = 0;
     if (!is_several(j)) {
-        failed = describe_text(whole, g, &texts[0], 0);
+        describe_text(whole, g, &texts[0], 0);
     } else {
         json_t *list = json_array();
-        failed = json_object_set_new(whole, "choices", list);
-        for (uint32_t i = 0; i < generated->sample_count && failed == 0; i++) {
+        json_put(whole, "choices", list);
+        for (uint32_t i = 0; i < generated->sample_count; i++) {
             json_t *one = json_object();
-            failed |= describe_text(one, g, &texts[i], i);
-            failed |= json_array_append_new(list, one);
+            describe_text(one, g, &texts[i], i);
+            json_append(list, one);
         }
     }
-    failed |= json_object_set_new(whole, "seed", json_integer((json_int_t)generated->in.sampler.seed));
-    failed |= json_object_set_new(whole, "usage", describe_usage(j));
-    failed |= json_object_set_new(whole, "timings", request_job_timings(x));
+    json_put(whole, "seed", json_integer((json_int_t)generated->in.sampler.seed));
+    json_put(whole, "usage", describe_usage(j));
+    json_put(whole, "timings", request_job_timings(x));
     if (g->return_state)
-        failed |= json_object_set_new(whole, "state", describe_state(j));
-    return json_unless(failed != 0, whole);
+        json_put(whole, "state", describe_state(j));
+    return whole;
 }
 
 static void answer_whole(struct exchange *x)
@@ -212,8 +208,9 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
                               describe_usage(j), "timings", request_job_timings(x), "seed",
                               (json_int_t)generate_job_of(j)->in.sampler.seed, "model", j->model->model->name);
-    const bool failed = g->return_state && json_object_set_new(event, "state", describe_state(j)) != 0;
-    const enum http_piece said = say(g, json_unless(failed, event), piece, bytes);
+    if (g->return_state)
+        json_put(event, "state", describe_state(j));
+    const enum http_piece said = say(g, event, piece, bytes);
     generate_session_end(x, said == HTTP_PIECE && r->finish <= FINISH_TIMEOUT);
     return said;
 }
@@ -223,16 +220,15 @@ static enum http_piece say_text(const struct exchange *x, const struct text_piec
     struct generation *g = x->api->state;
     json_t *event = json_pack("{s:o, s:i, s:I}", "text", json_stringn(p->text, p->text_bytes), "index", (int)p->sample,
                               "tokens", (json_int_t)p->generated);
-    int failed = 0;
     if (g->bytes_base64)
-        failed |= json_object_set_new(event, "bytes_base64", reply_base64(p->bytes, p->size));
+        json_put(event, "bytes_base64", reply_base64(p->bytes, p->size));
     if (p->logprobs != NULL) {
         json_t *list = json_array();
-        failed |= append_logprobs(list, p, generate_job_of(x->job)->in.logprobs);
-        failed |= json_object_set_new(event, "logprobs", list);
+        append_logprobs(list, p, generate_job_of(x->job)->in.logprobs);
+        json_put(event, "logprobs", list);
     }
     g->place.bytes = (uint32_t)(p->offset + p->size);
-    return say(g, json_unless(failed != 0, event), piece, bytes);
+    return say(g, event, piece, bytes);
 }
 
 /* While all that comes is left out, the job is never silent, so that no ping is due by itself. */

@@ -84,18 +84,16 @@ size_t inference_outputs(struct inference_tensor_info out[INFERENCE_OUTPUTS], co
 static json_t *describe_tensors(const struct inference_tensor_info *tensors, size_t count, bool config)
 {
     json_t *list = json_array();
-    int failed = 0;
     for (size_t i = 0; i < count; i++) {
         const struct inference_tensor_info *t = &tensors[i];
         const char *type = config ? (t->is_bytes ? "TYPE_STRING" : "TYPE_FP32") : t->is_bytes ? "BYTES" : "FP32";
         json_t *sides = json_array();
         for (size_t k = config ? 1 : 0; k < t->rank; k++)
-            failed |= json_array_append_new(sides, json_integer(t->shape[k]));
-        failed |=
-            json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", t->name, config ? "data_type" : "datatype",
-                                                  type, config ? "dims" : "shape", sides));
+            json_append(sides, json_integer(t->shape[k]));
+        json_append(list, json_pack("{s:s, s:s, s:o}", "name", t->name, config ? "data_type" : "datatype", type,
+                                    config ? "dims" : "shape", sides));
     }
-    return json_unless(failed != 0, list);
+    return list;
 }
 
 const char *const *inference_output_names(enum model_task task)
@@ -140,10 +138,10 @@ static json_t *describe_config(const struct hosted_model *e, const struct settin
         1, "model_transaction_policy", "decoupled", 0, "parameters", "task", "string_value", model_task_name(c->task),
         "mixer", "string_value", mixer_type_name(c->mixer.type));
     const bool waits = c->task == TASK_IMAGE_CLASSIFICATION || c->task == TASK_TEXT_CLASSIFICATION;
-    const bool failed = waits && json_object_set_new(whole, "dynamic_batching",
-                                                     json_pack("{s:I}", "max_queue_delay_microseconds",
-                                                               (json_int_t)s->batch_wait_us)) != 0;
-    return json_unless(failed, whole);
+    if (waits)
+        json_put(whole, "dynamic_batching",
+                 json_pack("{s:I}", "max_queue_delay_microseconds", (json_int_t)s->batch_wait_us));
+    return whole;
 }
 
 void api_inference_config(struct exchange *x)

@@ -11,23 +11,21 @@ void inference_reply_begin(struct inference_reply *r)
 {
     *r = (struct inference_reply){.outputs = json_array()};
     r->binary = open_memstream(&r->bytes, &r->size);
-    r->failed = r->outputs == NULL || r->binary == NULL;
+    r->failed = r->binary == NULL;
 }
 
 /* The binary part's bytes from `before` on belong to this output. Takes `data`, which is NULL for binary output. */
-static void add(struct inference_reply *r, const char *name, const char *type, json_t *data, long before, size_t rows,
-                size_t columns)
+static void add(struct inference_reply *r, const char *name, const char *type, bool binary, json_t *data, long before,
+                size_t rows, size_t columns)
 {
     json_t *output = json_pack("{s:s, s:s, s:[I]}", "name", name, "datatype", type, "shape", (json_int_t)rows);
     if (columns > 0)
-        r->failed |= json_array_append_new(json_object_get(output, "shape"), json_integer((json_int_t)columns)) != 0;
-    if (data != NULL)
-        r->failed |= json_object_set_new(output, "data", data) != 0;
+        json_append(json_object_get(output, "shape"), json_integer((json_int_t)columns));
+    if (binary)
+        json_put(output, "parameters", json_pack("{s:I}", "binary_data_size", (json_int_t)(ftell(r->binary) - before)));
     else
-        r->failed |=
-            json_object_set_new(output, "parameters",
-                                json_pack("{s:I}", "binary_data_size", (json_int_t)(ftell(r->binary) - before))) != 0;
-    r->failed |= json_array_append_new(r->outputs, output) != 0;
+        json_put(output, "data", data);
+    json_append(r->outputs, output);
 }
 
 void inference_reply_add_numbers(struct inference_reply *r, const char *name, bool binary, const float *values,
@@ -38,12 +36,11 @@ void inference_reply_add_numbers(struct inference_reply *r, const char *name, bo
     const size_t count = rows * columns;
     const long before = ftell(r->binary);
     json_t *data = binary ? NULL : json_array();
-    r->failed = !binary && data == NULL;
     if (binary)
-        r->failed |= fwrite(values, sizeof *values, count, r->binary) != count;
+        (void)fwrite(values, sizeof *values, count, r->binary); /* what fails, the stream remembers */
     for (size_t i = 0; i < count && !binary; i++)
-        r->failed |= json_array_append_new(data, json_real((double)values[i])) != 0;
-    add(r, name, "FP32", data, before, rows, columns);
+        json_append(data, json_real((double)values[i]));
+    add(r, name, "FP32", binary, data, before, rows, columns);
 }
 
 void inference_reply_add_texts(struct inference_reply *r, const char *name, bool binary,
@@ -54,17 +51,17 @@ void inference_reply_add_texts(struct inference_reply *r, const char *name, bool
     const size_t count = columns > 0 ? rows * columns : rows;
     const long before = ftell(r->binary);
     json_t *data = binary ? NULL : json_array();
-    r->failed = !binary && data == NULL;
     for (size_t i = 0; i < count; i++) {
         const struct inference_text *t = &texts[i];
         const uint32_t size = (uint32_t)t->size; /* little-endian, like every machine that this runs on */
-        if (binary)
-            r->failed |=
-                fwrite(&size, sizeof size, 1, r->binary) != 1 || fwrite(t->bytes, 1, t->size, r->binary) != t->size;
-        else
-            r->failed |= json_array_append_new(data, json_stringn(t->text, t->text_size)) != 0;
+        if (binary) {
+            (void)fwrite(&size, sizeof size, 1, r->binary);
+            (void)fwrite(t->bytes, 1, t->size, r->binary);
+        } else {
+            json_append(data, json_stringn(t->text, t->text_size));
+        }
     }
-    add(r, name, "BYTES", data, before, rows, columns);
+    add(r, name, "BYTES", binary, data, before, rows, columns);
 }
 
 /* The head followed by the bytes, malloc'd; NULL for want of memory. */
@@ -82,8 +79,9 @@ void inference_reply_send(struct inference_reply *r, struct exchange *x, const c
                           const char *id)
 {
     json_t *head = json_pack("{s:s, s:s, s:O}", "model_name", model, "model_version", version, "outputs", r->outputs);
-    r->failed |= (id != NULL && json_object_set_new(head, "id", json_string(id)) != 0) || r->binary == NULL ||
-                 fflush(r->binary) != 0;
+    if (id != NULL)
+        json_put(head, "id", json_string(id));
+    r->failed = r->failed || fflush(r->binary) != 0 || ferror(r->binary) != 0;
     head = json_unless(r->failed, head);
     char *text = head != NULL && r->size > 0 ? json_print(head, REPLY_JSON_FLAGS) : NULL,
          *whole = text != NULL ? join(text, strlen(text), r->bytes, r->size) : NULL;

@@ -11,7 +11,7 @@
 
 #include "server/http/http.h"
 
-/* `failed` remembers steps that failed, which happens only for want of memory. */
+/* `failed`: memory lacked for what does not go into the JSON, which json_print finds out by itself. */
 struct inference_reply {
     json_t *outputs;
     FILE *binary; /* into bytes */

@@ -72,13 +72,13 @@ void api_inference_index(struct exchange *x)
         return;
     }
     json_t *list = json_array();
-    int failed = list == NULL || registry_models(service_of(x)->registry, &rows, &count) != OK;
+    const bool failed = registry_models(service_of(x)->registry, &rows, &count) != OK;
     for (size_t i = 0; i < count; i++)
         if (auth_may_use(&x->api->grant, rows[i].found.name) &&
             (r.ready != FIELD_TRUE || rows[i].state == MODEL_LOADED))
-            failed |= json_array_append_new(list, describe(&rows[i]));
+            json_append(list, describe(&rows[i]));
     registry_models_free(rows, count);
-    reply_send_json(x, 200, json_unless(failed != 0, list));
+    reply_send_json(x, 200, json_unless(failed, list));
 }
 
 /* ---- changes ---------------------------------------------------------------------------------------------------- */

@@ -46,7 +46,7 @@ static json_t *describe_time(struct metrics_observed o)
 }
 
 /* What has been counted for the model, whatever version of it was served. */
-static int add_counts(json_t *to, const struct service *s, const struct hosted_model *e)
+static void add_counts(json_t *to, const struct service *s, const struct hosted_model *e)
 {
     const unsigned label = e->metrics_label;
     const struct metrics_answered answered = answered_of(s, label);
@@ -55,15 +55,14 @@ static int add_counts(json_t *to, const struct service *s, const struct hosted_m
                                   prefills = metrics_histogram_read(METRIC_PREFILL, label),
                                   decodes = metrics_histogram_read(METRIC_DECODE, label);
     const struct metrics_observed passes = {batches.count, blocks.sum + prefills.sum + decodes.sum};
-    int failed = json_object_set_new(to, "execution_count", json_integer((json_int_t)passes.count));
+    json_put(to, "execution_count", json_integer((json_int_t)passes.count));
     if (e->model->config.classes > 0) /* of others a pass has one byte of each text, or a part of a prompt */
-        failed |= json_object_set_new(to, "inference_count", json_integer((json_int_t)batches.sum));
-    return failed |
-           json_object_set_new(to, "inference_stats",
-                               json_pack("{s:{s:I}, s:{s:I}, s:o, s:o}", "success", "count", (json_int_t)answered.good,
-                                         "fail", "count", (json_int_t)answered.others, "queue",
-                                         describe_time(metrics_histogram_read(METRIC_QUEUE_WAIT, label)),
-                                         "compute_infer", describe_time(passes)));
+        json_put(to, "inference_count", json_integer((json_int_t)batches.sum));
+    json_put(to, "inference_stats",
+             json_pack("{s:{s:I}, s:{s:I}, s:o, s:o}", "success", "count", (json_int_t)answered.good, "fail", "count",
+                       (json_int_t)answered.others, "queue",
+                       describe_time(metrics_histogram_read(METRIC_QUEUE_WAIT, label)), "compute_infer",
+                       describe_time(passes)));
 }
 
 /* NULL for want of memory. */
@@ -74,8 +73,9 @@ static json_t *describe(const struct exchange *x, const struct hosted_model *e)
     json_t *one = json_pack("{s:s, s:s, s:[{s:s, s:i, s:I}]}", "name", e->model->name, "version", version,
                             "memory_usage", "type", "CPU", "id", 0, "byte_size", (json_int_t)e->bytes);
     /* Beyond so many names, models share series. */
-    const bool has_own = e->metrics_label >= METRICS_MODEL_FIRST;
-    return json_unless(has_own && add_counts(one, service_of(x), e) != 0, one);
+    if (e->metrics_label >= METRICS_MODEL_FIRST)
+        add_counts(one, service_of(x), e);
+    return one;
 }
 
 void api_inference_stats(struct exchange *x)
@@ -90,10 +90,10 @@ void api_inference_stats_all(struct exchange *x)
     struct registry_model *rows = NULL;
     size_t count = 0;
     json_t *list = json_array();
-    int failed = list == NULL || registry_models(service_of(x)->registry, &rows, &count) != OK;
+    const bool failed = registry_models(service_of(x)->registry, &rows, &count) != OK;
     for (size_t i = 0; i < count; i++)
         if (rows[i].hosted != NULL && auth_may_use(&x->api->grant, rows[i].found.name))
-            failed |= json_array_append_new(list, describe(x, rows[i].hosted));
+            json_append(list, describe(x, rows[i].hosted));
     registry_models_free(rows, count);
-    reply_send_json(x, 200, json_unless(failed != 0, json_pack("{s:o}", "model_stats", list)));
+    reply_send_json(x, 200, json_unless(failed, json_pack("{s:o}", "model_stats", list)));
 }

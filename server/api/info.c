@@ -24,53 +24,52 @@
 #include "server/models/registry.h"
 
 /* Multiply-adds of the linear layers and of mixing, for one unit of work: a token of a stream, a picture, a text. */
-static int set_macs(json_t *m, const struct model_config *c, const struct engine_info *info)
+static void put_macs(json_t *m, const struct model_config *c, const struct engine_info *info)
 {
     const char *unit = model_config_causal(c) ? "token" : c->input == INPUT_IMAGE ? "picture" : "text";
     char key[32], mixer_key[32];
     (void)snprintf(key, sizeof key, "macs_per_%s", unit);
     (void)snprintf(mixer_key, sizeof mixer_key, "mixer_macs_per_%s", unit);
-    return json_object_set_new(m, key, json_integer((json_int_t)info->macs)) |
-           json_object_set_new(m, mixer_key, json_integer((json_int_t)info->mixer_macs));
+    json_put(m, key, json_integer((json_int_t)info->macs));
+    json_put(m, mixer_key, json_integer((json_int_t)info->mixer_macs));
 }
 
 /* The list of the model's aliases, if it has any. */
-static int add_aliases(json_t *m, const struct exchange *x, const char *name)
+static void put_aliases(json_t *m, const struct exchange *x, const char *name)
 {
     char list[SETTING_TEXT_MAX + 1];
     struct model_alias a;
     json_t *names = json_array();
-    int failed = names == NULL;
     registry_aliases(service_of(x)->registry, list);
     for (const char *at = list_begin(list); model_names_next_alias(&at, &a);)
         if (strcmp(a.name, name) == 0)
-            failed |= json_array_append_new(names, json_string(a.alias));
+            json_append(names, json_string(a.alias));
     if (json_array_size(names) > 0)
-        return failed | json_object_set_new(m, "aliases", names);
-    json_decref(names);
-    return failed;
+        json_put(m, "aliases", names);
+    else
+        json_decref(names);
 }
 
-/* What a loaded model is. Non-zero: no memory. */
-static int add_loaded(json_t *m, const struct hosted_model *e)
+/* What a loaded model is. */
+static void put_loaded(json_t *m, const struct hosted_model *e)
 {
     const struct model_config *c = &e->model->config;
     const struct engine_info *info = engine_info(e->engine);
-    json_t *more = json_pack("{s:s, s:I, s:I, s:I, s:s, s:s}", "mixer", mixer_type_name(c->mixer.type), "parameters",
-                             (json_int_t)e->model->parameters, "weight_bytes", (json_int_t)info->weight_bytes,
-                             "state_bytes_per_stream", (json_int_t)info->stream_bytes, "precision", info->precision,
-                             "precision_by", precision_reason_word(e->precision_by));
-    int failed = more == NULL || json_object_update(m, more) != 0;
-    json_decref(more);
-    failed |= c->classes != 0 ? json_object_set_new(m, "classes", json_integer(c->classes)) : 0;
-    failed |= set_macs(m, c, info);
+    json_put(m, "mixer", json_string(mixer_type_name(c->mixer.type)));
+    json_put(m, "parameters", json_integer((json_int_t)e->model->parameters));
+    json_put(m, "weight_bytes", json_integer((json_int_t)info->weight_bytes));
+    json_put(m, "state_bytes_per_stream", json_integer((json_int_t)info->stream_bytes));
+    json_put(m, "precision", json_string(info->precision));
+    json_put(m, "precision_by", json_string(precision_reason_word(e->precision_by)));
+    if (c->classes != 0)
+        json_put(m, "classes", json_integer(c->classes));
+    put_macs(m, c, info);
     if (c->size[0] != 0)
-        failed |= json_object_set_new(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
+        json_put(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
     if (e->version != 0)
-        failed |= json_object_set_new(m, "version", json_integer(e->version));
+        json_put(m, "version", json_integer(e->version));
     if (c->input != INPUT_IMAGE)
-        failed |= json_object_set_new(m, "context", json_integer(c->context));
-    return failed;
+        json_put(m, "context", json_integer(c->context));
 }
 
 /* Clients are told of all that they may ask for, and of those whose files are not accepted. */
@@ -85,27 +84,23 @@ static json_t *describe_model(const struct exchange *x, const struct registry_mo
     const int64_t created_s = l->hosted != NULL ? l->hosted->created_s : l->noted_s;
     json_t *m = json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", l->found.name, "object", "model", "created",
                           (json_int_t)created_s, "owned_by", "aftd", "state", model_state_word(l->state));
-    if (m == NULL)
-        return NULL;
-    int failed = l->state != MODEL_FAILED ? json_object_set_new(m, "task", json_string(model_task_name(l->task))) : 0;
-    failed |= l->hosted != NULL ? add_loaded(m, l->hosted) : 0;
+    if (l->state != MODEL_FAILED)
+        json_put(m, "task", json_string(model_task_name(l->task)));
+    if (l->hosted != NULL)
+        put_loaded(m, l->hosted);
     if (registry_is_default(service_of(x)->registry, l->found.name, &mine))
-        failed |= json_object_set_new(m, "default", json_true());
-    failed |= add_aliases(m, x, l->found.name);
-    return json_unless(failed != 0, m);
+        json_put(m, "default", json_true());
+    put_aliases(m, x, l->found.name);
+    return m;
 }
 
 /* What a classifier knows, for whoever asks for it alone: a list of models would be long with thousands of them. */
-static int add_labels(json_t *m, const struct model_config *c)
+static void put_labels(json_t *m, const struct model_config *c)
 {
     json_t *labels = json_array();
-    int failed = labels == NULL;
-    for (uint32_t i = 0; i < c->classes && failed == 0; i++)
-        failed = json_array_append_new(labels, json_string(c->labels[i]));
-    if (c->classes > 0)
-        return failed | json_object_set_new(m, "labels", labels);
-    json_decref(labels);
-    return failed;
+    for (uint32_t i = 0; i < c->classes; i++)
+        json_append(labels, json_string(c->labels[i]));
+    json_put(m, "labels", labels);
 }
 
 void api_models(struct exchange *x)
@@ -113,10 +108,10 @@ void api_models(struct exchange *x)
     struct registry_model *list = NULL;
     size_t count = 0;
     json_t *data = json_array();
-    bool failed = registry_models(service_of(x)->registry, &list, &count) != OK;
-    for (size_t i = 0; i < count && !failed; i++)
+    const bool failed = registry_models(service_of(x)->registry, &list, &count) != OK;
+    for (size_t i = 0; i < count; i++)
         if (is_told_of(x, &list[i]))
-            failed = json_array_append_new(data, describe_model(x, &list[i])) != 0;
+            json_append(data, describe_model(x, &list[i]));
     registry_models_free(list, count);
     reply_send_json(x, 200, json_unless(failed, json_pack("{s:s, s:o}", "object", "list", "data", data)));
 }
@@ -129,8 +124,9 @@ void api_model(struct exchange *x)
     char room[MODEL_WISH_MAX + 1];
     if (registry_look(r, registry_real_name(r, x->api->segments[0], room), &one) && is_told_of(x, &one)) {
         json_t *m = describe_model(x, &one);
-        const bool failed = one.hosted != NULL && add_labels(m, &one.hosted->model->config) != 0;
-        reply_send_json(x, 200, json_unless(failed, m));
+        if (one.hosted != NULL && one.hosted->model->config.classes > 0)
+            put_labels(m, &one.hosted->model->config);
+        reply_send_json(x, 200, m);
     } else {
         (void)error_set_param(&err, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists them",
                               json_quote(x->api->segments[0]).text);
@@ -160,10 +156,9 @@ static void reply_state(struct exchange *x, const char *word)
 
 void api_openapi(struct exchange *x)
 {
-    size_t bytes;
-    char *text = openapi_text_copy(service_of(x)->openapi, x->is_admin, &bytes);
+    char *text = strdup(openapi_text_of(service_of(x)->openapi, x->is_admin));
     if (text != NULL)
-        http_reply(x, 200, "application/json", text, bytes);
+        http_reply(x, 200, "application/json", text, strlen(text));
     else
         reply_send_json(x, 200, NULL); /* says that memory is short */
 }

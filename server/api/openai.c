@@ -107,18 +107,21 @@ static json_t *describe_completion(const struct exchange *x, const char *object,
     (void)snprintf(fingerprint, sizeof fingerprint, "aftd-%s-%s", AFTD_VERSION, engine_info(e->engine)->precision);
     json_t *whole = json_pack("{s:s, s:s, s:I, s:s, s:o, s:s}", "id", c->id, "object", object, "created", c->created,
                               "model", e->model->name, "choices", choices, "system_fingerprint", fingerprint);
-    return json_unless(has_usage && json_object_set_new(whole, "usage", usage) != 0, whole);
+    if (has_usage)
+        json_put(whole, "usage", usage);
+    return whole;
 }
 
 /* ---- whole answers --------------------------------------------------------------------------------------------- */
 
-static bool tell_piece(void *completion, struct whole_text *t, const struct text_piece *p)
+static void tell_piece(void *completion, struct whole_text *t, const struct text_piece *p)
 {
     struct completion *c = completion;
-    if (c->logprobs > 0 && t->told == NULL)
+    if (c->logprobs == 0)
+        return;
+    if (t->told == NULL)
         t->told = openai_create_told(c->is_chat, c->logprobs > 1);
-    return c->logprobs == 0 ||
-           (t->told != NULL && openai_tell(c->is_chat, t->told, p, c->logprobs, &c->characters[p->sample]));
+    openai_tell(c->is_chat, t->told, p, c->logprobs, &c->characters[p->sample]);
 }
 
 static double mean_logprob(const struct whole_text *t)
@@ -138,19 +141,16 @@ static uint32_t best_of(const struct whole_text *all, uint32_t count, bool told[
     return best;
 }
 
-/* The choices of the prompt that has the `samples` texts from `all` on. False for want of memory. */
-static bool list_choices(json_t *list, const struct completion *c, const struct whole_text *all, uint32_t samples)
+/* The choices of the prompt that has the `samples` texts from `all` on. */
+static void list_choices(json_t *list, const struct completion *c, const struct whole_text *all, uint32_t samples)
 {
     bool told[GENERATE_SAMPLES_MAX] = {false};
     for (uint32_t i = 0; i < c->returned; i++) {
         const uint32_t which = samples > c->returned ? best_of(all, samples, told) : i;
         const struct whole_text *one = &all[which];
-        json_t *choice = openai_describe_choice(c->is_chat, OPENAI_WHOLE, one->text, one->text_bytes,
-                                                (uint32_t)json_array_size(list), one->told, finish_word(one->finish));
-        if (json_array_append_new(list, choice) != 0)
-            return false;
+        json_append(list, openai_describe_choice(c->is_chat, OPENAI_WHOLE, one->text, one->text_bytes,
+                                                 (uint32_t)json_array_size(list), one->told, finish_word(one->finish)));
     }
-    return true;
 }
 
 static void answer_whole(struct exchange *x)
@@ -160,15 +160,14 @@ static void answer_whole(struct exchange *x)
     if (!request_job_ended_well(x))
         return;
     const struct whole_text *texts = text_reader_read_all(c->reader, false, tell_piece, c);
-    bool fine = texts != NULL;
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < c->count && fine; i += samples)
-        fine = list_choices(list, c, texts + i, samples);
+    json_t *list = json_unless(texts == NULL, json_array());
+    for (uint32_t i = 0; i < c->count && texts != NULL; i += samples)
+        list_choices(list, c, texts + i, samples);
     text_reader_free(c->reader); /* with the texts, of which the list has copies: its client may read slowly */
     c->reader = NULL;
-    reply_send_json(x, 200,
-                    json_unless(!fine, describe_completion(x, c->is_chat ? "chat.completion" : "text_completion", list,
-                                                           true, describe_usage(x->job))));
+    reply_send_json(
+        x, 200,
+        describe_completion(x, c->is_chat ? "chat.completion" : "text_completion", list, true, describe_usage(x->job)));
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
@@ -201,13 +200,11 @@ static enum http_piece say_text(const struct exchange *x, const struct text_piec
     const struct completion *c = x->api->state;
     const size_t numbers = generate_job_of(x->job)->in.logprobs;
     json_t *told = numbers > 0 ? openai_create_told(c->is_chat, numbers > 1) : NULL;
-    enum http_piece said = HTTP_BROKEN;
-    if (numbers == 0 || (told != NULL && openai_tell(c->is_chat, told, p, numbers, &c->characters[p->sample])))
-        said = say_chunk(
-            x, openai_describe_choice(c->is_chat, OPENAI_PIECE, p->text, p->text_bytes, p->sample, told, NULL), piece,
-            bytes);
+    if (numbers > 0)
+        openai_tell(c->is_chat, told, p, numbers, &c->characters[p->sample]);
+    json_t *choice = openai_describe_choice(c->is_chat, OPENAI_PIECE, p->text, p->text_bytes, p->sample, told, NULL);
     json_decref(told);
-    return said;
+    return say_chunk(x, choice, piece, bytes);
 }
 
 /* What comes when all texts have ended. */

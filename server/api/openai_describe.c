@@ -31,10 +31,10 @@ json_t *openai_describe_choice(bool is_chat, enum openai_part part, const char *
 {
     json_t *choice =
         is_chat ? describe_message(part, text, size) : json_pack("{s:o}", "text", json_stringn(text, size));
-    json_t *rest = json_pack("{s:i, s:O?, s:s?}", "index", (int)index, "logprobs", told, "finish_reason", finish);
-    const bool fine = choice != NULL && rest != NULL && json_object_update(choice, rest) == 0;
-    json_decref(rest);
-    return json_unless(!fine, choice);
+    json_put(choice, "index", json_integer(index));
+    json_put(choice, "logprobs", told != NULL ? json_incref(told) : json_null());
+    json_put(choice, "finish_reason", finish != NULL ? json_string(finish) : json_null());
+    return choice;
 }
 
 /* ---- log probabilities ------------------------------------------------------------------------------------------ */
@@ -74,28 +74,26 @@ static json_t *describe_top(const float *logprobs, const uint8_t *likeliest, siz
     return json_unless(failed != 0, top);
 }
 
-static bool tell_completion(json_t *told, const struct text_piece *p, size_t numbers, json_int_t *characters)
+static void tell_completion(json_t *told, const struct text_piece *p, size_t numbers, json_int_t *characters)
 {
     json_t *tokens = json_object_get(told, "tokens"), *token_logprobs = json_object_get(told, "token_logprobs"),
            *top_logprobs = json_object_get(told, "top_logprobs"), *text_offset = json_object_get(told, "text_offset");
     size_t left = 0; /* bytes of the character that the next byte belongs to */
-    int failed = 0;
-    for (size_t i = 0; i < p->size && failed == 0; i++) {
+    for (size_t i = 0; i < p->size; i++) {
         char token[TOKEN_MAX];
         const size_t size = name_token(token, p->bytes[i]);
         const float *logprobs = p->logprobs + i * numbers;
         const bool known = !isnan(logprobs[0]);
-        failed |= json_array_append_new(tokens, json_stringn_nocheck(token, size));
-        failed |= json_array_append_new(token_logprobs, known ? json_real((double)logprobs[0]) : json_null());
-        failed |= json_array_append_new(text_offset, json_integer(*characters));
+        json_append(tokens, json_stringn_nocheck(token, size));
+        json_append(token_logprobs, known ? json_real((double)logprobs[0]) : json_null());
+        json_append(text_offset, json_integer(*characters));
         if (numbers > 1)
-            failed |= json_array_append_new(
-                top_logprobs,
-                known ? describe_top(logprobs, p->likeliest + i * (numbers - 1), numbers, p->bytes[i]) : json_null());
+            json_append(top_logprobs,
+                        known ? describe_top(logprobs, p->likeliest + i * (numbers - 1), numbers, p->bytes[i])
+                              : json_null());
         left = left > 0 ? left : utf8_first(p->bytes + i, p->size - i);
         *characters += --left == 0;
     }
-    return failed == 0;
 }
 
 static json_t *describe_token(uint8_t byte, float logprob)
@@ -106,22 +104,23 @@ static json_t *describe_token(uint8_t byte, float logprob)
                      "bytes", (int)byte);
 }
 
-static bool tell_chat(json_t *told, const struct text_piece *p, size_t numbers)
+static void tell_chat(json_t *told, const struct text_piece *p, size_t numbers)
 {
     json_t *content = json_object_get(told, "content");
-    int failed = 0;
-    for (size_t i = 0; i < p->size && failed == 0; i++) {
+    for (size_t i = 0; i < p->size; i++) {
         const float *logprobs = p->logprobs + i * numbers;
         json_t *token = describe_token(p->bytes[i], logprobs[0]), *top = json_array();
         for (size_t k = 1; k < numbers; k++)
-            failed |= json_array_append_new(top, describe_token(p->likeliest[i * (numbers - 1) + k - 1], logprobs[k]));
-        failed |= json_object_set_new(token, "top_logprobs", top);
-        failed |= json_array_append_new(content, token);
+            json_append(top, describe_token(p->likeliest[i * (numbers - 1) + k - 1], logprobs[k]));
+        json_put(token, "top_logprobs", top);
+        json_append(content, token);
     }
-    return failed == 0;
 }
 
-bool openai_tell(bool is_chat, json_t *told, const struct text_piece *p, size_t numbers, json_int_t *characters)
+void openai_tell(bool is_chat, json_t *told, const struct text_piece *p, size_t numbers, json_int_t *characters)
 {
-    return is_chat ? tell_chat(told, p, numbers) : tell_completion(told, p, numbers, characters);
+    if (is_chat)
+        tell_chat(told, p, numbers);
+    else
+        tell_completion(told, p, numbers, characters);
 }

@@ -20,7 +20,7 @@ json_t *openai_describe_choice(bool is_chat, enum openai_part part, const char *
 /* An object for the log probabilities of a text, with those of the likeliest bytes or without. */
 json_t *openai_create_told(bool is_chat, bool likeliest);
 /* Append a piece's bytes to it; p->logprobs has `numbers` > 0 of each. *characters: the number of characters in the
- * text before the piece; becomes that after it. False for want of memory. */
-bool openai_tell(bool is_chat, json_t *told, const struct text_piece *p, size_t numbers, json_int_t *characters);
+ * text before the piece; becomes that after it. */
+void openai_tell(bool is_chat, json_t *told, const struct text_piece *p, size_t numbers, json_int_t *characters);
 
 #endif

@@ -14,7 +14,6 @@
 #include "server/api/openapi.h"
 
 #include <ctype.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,29 +45,17 @@ static const enum status statuses[] = {
 #undef X
 };
 
-/* A document in the making. `failed` remembers that some step ran out of memory, so that the steps need not check. */
+/* A document in the making. What lacks memory, its json_print finds out. */
 struct maker {
     const struct settings *settings;
     json_t *doc, *fields, *errors; /* the last two: x-fields and x-errors, taken out of the document */
-    bool failed;
 };
 
-/* Takes `value`, NULL for want of memory. */
-static void set(struct maker *m, json_t *object, const char *key, json_t *value)
-{
-    m->failed |= json_object_set_new(object, key, value) != 0;
-}
-
-static void append(struct maker *m, json_t *array, json_t *value)
-{
-    m->failed |= json_array_append_new(array, value) != 0;
-}
-
 /* The object or array at `key`, made if there is none. Borrowed. */
-static json_t *under(struct maker *m, json_t *object, const char *key, json_t *(*make)(void))
+static json_t *under(json_t *object, const char *key, json_t *(*make)(void))
 {
     if (json_object_get(object, key) == NULL)
-        set(m, object, key, make());
+        json_put(object, key, make());
     return json_object_get(object, key);
 }
 
@@ -94,28 +81,28 @@ static json_t *schema_of_kind(struct maker *m, const struct field *f)
     json_t *schema = json_object();
     switch (f->kind) {
     case FIELD_NAME:
-        set(m, schema, "pattern", json_string("^[^\\u0000]*$"));
+        json_put(schema, "pattern", json_string("^[^\\u0000]*$"));
         /* fall through */
     case FIELD_TEXT: /* lengths count characters, which have a byte or more */
-        set(m, schema, "type", json_string("string"));
-        set(m, schema, "minLength", json_integer(f->min > 0 ? 1 : 0));
-        set(m, schema, "maxLength", whole_number(max));
+        json_put(schema, "type", json_string("string"));
+        json_put(schema, "minLength", json_integer(f->min > 0 ? 1 : 0));
+        json_put(schema, "maxLength", whole_number(max));
         break;
     case FIELD_INTEGER:
-        set(m, schema, "type", json_string("integer"));
-        set(m, schema, "minimum", whole_number(f->min));
-        set(m, schema, "maximum", whole_number(max));
+        json_put(schema, "type", json_string("integer"));
+        json_put(schema, "minimum", whole_number(f->min));
+        json_put(schema, "maximum", whole_number(max));
         break;
     case FIELD_NUMBER:
-        set(m, schema, "type", json_string("number"));
-        set(m, schema, f->exclusive ? "exclusiveMinimum" : "minimum", json_real(f->min));
-        set(m, schema, "maximum", json_real(max));
+        json_put(schema, "type", json_string("number"));
+        json_put(schema, f->exclusive ? "exclusiveMinimum" : "minimum", json_real(f->min));
+        json_put(schema, "maximum", json_real(max));
         break;
     case FIELD_SWITCH:
-        set(m, schema, "type", json_string("boolean"));
+        json_put(schema, "type", json_string("boolean"));
         break;
     case FIELD_OTHER: /* openapi.json should have said it */
-        set(m, schema, "x-undocumented", json_true());
+        json_put(schema, "x-undocumented", json_true());
         break;
     }
     return schema;
@@ -127,34 +114,38 @@ static json_t *schema_of_field(struct maker *m, const struct field *f, const jso
     const bool replaces = json_object_get(note, "type") != NULL || json_object_get(note, "anyOf") != NULL ||
                           json_object_get(note, "$ref") != NULL;
     char expected[ERROR_MESSAGE_MAX / 2], text[ERROR_MESSAGE_MAX];
-    const char *about = json_string_value(json_object_get(note, "description"));
-    json_t *schema = replaces ? json_object() : schema_of_kind(m, f);
-    if (note != NULL)
-        m->failed |= json_object_update(schema, (json_t *)note) != 0;
+    const char *about = json_string_value(json_object_get(note, "description")), *key;
+    json_t *value, *schema = replaces ? json_object() : schema_of_kind(m, f);
+    json_object_foreach((json_t *)note, key, value) json_put(schema, key, json_incref(value));
     fields_describe(f, m->settings, expected, sizeof expected);
     (void)snprintf(text, sizeof text, "%s%s%s", about != NULL ? about : "", about != NULL ? ": " : "", expected);
-    set(m, schema, "description", json_string(text));
+    json_put(schema, "description", json_string(text));
     return schema;
 }
 
-/* Null is the same as leaving the field out. */
-static void allow_null(struct maker *m, json_t *schema)
+/* A copy of a list, which is openapi.json's for other schemas too, with one more. */
+static json_t *with(const json_t *list, json_t *more)
 {
-    json_t *type = json_object_get(schema, "type"), *any = json_copy(json_object_get(schema, "anyOf")),
-           *values = json_copy(json_object_get(schema, "enum")); /* else they are openapi.json's, for other lists too */
-    m->failed |= (any == NULL && json_object_get(schema, "anyOf") != NULL) ||
-                 (values == NULL && json_object_get(schema, "enum") != NULL); /* for want of memory */
+    size_t i;
+    json_t *copy = json_array(), *one;
+    json_array_foreach((json_t *)list, i, one) json_append(copy, json_incref(one));
+    json_append(copy, more);
+    return copy;
+}
+
+/* Null is the same as leaving the field out. */
+static void allow_null(json_t *schema)
+{
+    const json_t *given = json_object_get(schema, "anyOf"), *words = json_object_get(schema, "enum");
+    json_t *type = json_object_get(schema, "type");
     if (json_is_string(type))
-        set(m, schema, "type", json_pack("[O, s]", type, "null"));
-    if (values != NULL) {
-        append(m, values, json_null());
-        set(m, schema, "enum", values);
-    }
-    if (any != NULL) {
-        append(m, any, json_pack("{s:s}", "type", "null"));
-        set(m, schema, "anyOf", any);
+        json_put(schema, "type", json_pack("[O, s]", type, "null"));
+    if (words != NULL)
+        json_put(schema, "enum", with(words, json_null()));
+    if (given != NULL) {
+        json_put(schema, "anyOf", with(given, json_pack("{s:s}", "type", "null")));
     } else if (json_object_get(schema, "$ref") != NULL) {
-        set(m, schema, "anyOf", json_pack("[{s:o}, {s:s}]", "$ref", take(schema, "$ref"), "type", "null"));
+        json_put(schema, "anyOf", json_pack("[{s:o}, {s:s}]", "$ref", take(schema, "$ref"), "type", "null"));
     }
 }
 
@@ -180,14 +171,14 @@ static json_t *schema_of_list(struct maker *m, const char *name, const json_t *r
         const struct field *f = &list->table[i];
         json_t *schema_of_one = schema_of_field(m, f, json_object_get(notes, f->name));
         if (!is_required(required, f->name))
-            allow_null(m, schema_of_one);
-        set(m, properties, f->name, schema_of_one);
+            allow_null(schema_of_one);
+        json_put(properties, f->name, schema_of_one);
     }
     if (list == NULL)
-        set(m, schema, "x-undocumented", json_true());
-    set(m, schema, "type", json_string("object"));
-    set(m, schema, "additionalProperties", json_pack("{s:s}", "type", "null"));
-    set(m, schema, "properties", properties);
+        json_put(schema, "x-undocumented", json_true());
+    json_put(schema, "type", json_string("object"));
+    json_put(schema, "additionalProperties", json_pack("{s:s}", "type", "null"));
+    json_put(schema, "properties", properties);
     return schema;
 }
 
@@ -195,14 +186,13 @@ static json_t *schema_of_list(struct maker *m, const char *name, const json_t *r
 static void add_query(struct maker *m, json_t *operation, const struct route_info *r)
 {
     const struct field_list *list = r->query;
-    json_t *parameters = list != NULL ? under(m, operation, "parameters", json_array) : NULL;
+    json_t *parameters = list != NULL ? under(operation, "parameters", json_array) : NULL;
     const json_t *notes = list != NULL ? json_object_get(m->fields, r->query_name) : NULL;
     for (size_t i = 0; list != NULL && i < list->count; i++) {
         const struct field *f = &list->table[i];
         json_t *schema = schema_of_field(m, f, json_object_get(notes, f->name)), *about = take(schema, "description");
-        append(
-            m, parameters,
-            json_pack("{s:s, s:s, s:o, s:o}", "name", f->name, "in", "query", "description", about, "schema", schema));
+        json_append(parameters, json_pack("{s:s, s:s, s:o, s:o}", "name", f->name, "in", "query", "description", about,
+                                          "schema", schema));
     }
 }
 
@@ -214,22 +204,22 @@ static void expand_body(struct maker *m, json_t *operation, const struct route_i
     json_t *body = json_object_get(operation, "requestBody"), *media;
     const struct field_list *described = NULL;
     if (body != NULL)
-        set(m, body, "required", json_boolean(r->needs_body));
+        json_put(body, "required", json_boolean(r->needs_body));
     json_object_foreach(json_object_get(body, "content"), type, media)
     {
         json_t *name = take(media, "x-fields"), *required = take(media, "x-required");
         if (name != NULL) {
             json_t *schema = schema_of_list(m, json_string_value(name), required);
             if (required != NULL)
-                set(m, schema, "required", json_incref(required));
-            set(m, media, "schema", schema);
+                json_put(schema, "required", json_incref(required));
+            json_put(media, "schema", schema);
             described = routes_fields(json_string_value(name));
         }
         json_decref(name);
         json_decref(required);
     }
     if (described != r->fields)
-        set(m, operation, "x-undocumented", json_true());
+        json_put(operation, "x-undocumented", json_true());
 }
 
 /* ---- keys ------------------------------------------------------------------------------------------------------ */
@@ -244,12 +234,12 @@ static void add_security(struct maker *m, json_t *operation, const struct route_
 {
     json_t *ways = json_array();
     if (r->needs_key) {
-        append(m, ways, json_pack("{s:[]}", "bearer"));
-        append(m, ways, json_pack("{s:[]}", "header"));
+        json_append(ways, json_pack("{s:[]}", "bearer"));
+        json_append(ways, json_pack("{s:[]}", "header"));
         if (!asks_for_keys(m->settings))
-            append(m, ways, json_object());
+            json_append(ways, json_object());
     }
-    set(m, operation, "security", ways);
+    json_put(operation, "security", ways);
 }
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
@@ -283,23 +273,23 @@ static void add_error_response(struct maker *m, const char *status, const char *
         json_t *value = below_v2 ? json_pack("{s:s}", "error", text)
                                  : json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", text, "type",
                                              status_type(st), "param", "code", status_code(st));
-        set(m, examples, status_code(st), json_pack("{s:o}", "value", value));
+        json_put(examples, status_code(st), json_pack("{s:o}", "value", value));
     }
     json_t *content =
         json_pack("{s:{s:o, s:o}}", "application/json", "schema", reference("schemas/", shape), "examples", examples);
     (void)snprintf(name, sizeof name, "%s%s", shape, status);
     (void)snprintf(about, sizeof about, "%s", text);
-    set(m, json_object_get(json_object_get(m->doc, "components"), "responses"), name,
-        json_pack("{s:s, s:o}", "description", about, "content", content));
+    json_put(json_object_get(json_object_get(m->doc, "components"), "responses"), name,
+             json_pack("{s:s, s:o}", "description", about, "content", content));
 }
 
 /* The headers of all answers, and those of some statuses. */
-static void add_headers(struct maker *m, const char *status, json_t *response)
+static void add_headers(const char *status, json_t *response)
 {
-    json_t *headers = under(m, response, "headers", json_object);
-    set(m, headers, "X-Request-Id", reference("headers/", "RequestId"));
+    json_t *headers = under(response, "headers", json_object);
+    json_put(headers, "X-Request-Id", reference("headers/", "RequestId"));
     if (strcmp(status, "503") == 0 || strcmp(status, "429") == 0)
-        set(m, headers, "Retry-After", reference("headers/", "RetryAfter"));
+        json_put(headers, "Retry-After", reference("headers/", "RetryAfter"));
 }
 
 /* Every error that openapi.json knows, in both shapes. */
@@ -315,41 +305,41 @@ static void add_components(struct maker *m)
     json_object_foreach(json_object_get(json_object_get(m->doc, "components"), "responses"), key, value)
     {
         const char *digits = key + strcspn(key, "0123456789");
-        add_headers(m, digits, value);
+        add_headers(digits, value);
     }
 }
 
-static void add_error(struct maker *m, json_t *responses, const struct route_info *r, unsigned status)
+static void add_error(json_t *responses, const struct route_info *r, unsigned status)
 {
     char key[16], name[NAME_MAX_BYTES];
     (void)snprintf(key, sizeof key, "%u", status);
     (void)snprintf(name, sizeof name, "%s%u", error_schema(is_below_v2(r->path)), status);
     if (json_object_get(responses, key) == NULL)
-        set(m, responses, key, reference("responses/", name));
+        json_put(responses, key, reference("responses/", name));
 }
 
-static void expand_responses(struct maker *m, json_t *operation, const struct route_info *r)
+static void expand_responses(json_t *operation, const struct route_info *r)
 {
-    json_t *responses = under(m, operation, "responses", json_object), *errors = take(operation, "x-errors"), *value;
+    json_t *responses = under(operation, "responses", json_object), *errors = take(operation, "x-errors"), *value;
     static const enum status by_key[] = {ERR_KEY, ERR_RATE};
     const char *key;
     size_t i;
     json_object_foreach(responses, key, value)
     {
         if (json_object_get(value, "$ref") == NULL)
-            add_headers(m, key, value);
+            add_headers(key, value);
     }
-    add_error(m, responses, r, status_http(ERR_ARGUMENT));
-    add_error(m, responses, r, status_http(ERR_FORBIDDEN)); /* of request_host.c */
-    add_error(m, responses, r, status_http(ERR_URL));
+    add_error(responses, r, status_http(ERR_ARGUMENT));
+    add_error(responses, r, status_http(ERR_FORBIDDEN)); /* of request_host.c */
+    add_error(responses, r, status_http(ERR_URL));
     if (r->needs_key)
         for (size_t k = 0; k < sizeof by_key / sizeof by_key[0]; k++)
-            add_error(m, responses, r, status_http(by_key[k]));
+            add_error(responses, r, status_http(by_key[k]));
     if (r->takes_body)
-        add_error(m, responses, r, status_http(ERR_TOO_LARGE));
+        add_error(responses, r, status_http(ERR_TOO_LARGE));
     if (r->needs_body)
-        add_error(m, responses, r, status_http(ERR_LENGTH));
-    json_array_foreach(errors, i, value) add_error(m, responses, r, (unsigned)json_integer_value(value));
+        add_error(responses, r, status_http(ERR_LENGTH));
+    json_array_foreach(errors, i, value) add_error(responses, r, (unsigned)json_integer_value(value));
     json_decref(errors);
 }
 
@@ -372,27 +362,26 @@ static bool is_path(const char *named, const char *path)
 /* The path's item; *name is openapi.json's name of the path. If it is not there it is made, with plain {}. */
 static json_t *find_item(struct maker *m, const char *path, const char **name)
 {
-    json_t *paths = under(m, m->doc, "paths", json_object), *item;
+    json_t *paths = under(m->doc, "paths", json_object), *item;
     json_object_foreach(paths, *name, item)
     {
         if (is_path(*name, path))
             return item;
     }
     *name = path;
-    return under(m, paths, path, json_object);
+    return under(paths, path, json_object);
 }
 
 /* A parameter for each name in the path. */
-static void add_segments(struct maker *m, json_t *operation, const char *path)
+static void add_segments(json_t *operation, const char *path)
 {
     const char *open = path;
     while ((open = strchr(open, '{')) != NULL) {
         const size_t size = strcspn(++open, "}");
-        json_t *parameters = under(m, operation, "parameters", json_array);
-        append(m, parameters,
-               json_pack("{s:s#, s:s, s:b, s:{s:s, s:i, s:i, s:s}}", "name", open, (int)size, "in", "path", "required",
-                         1, "schema", "type", "string", "minLength", 1, "maxLength", HTTP_SEGMENT_MAX - 1, "pattern",
-                         "^[^/]+$"));
+        json_t *parameters = under(operation, "parameters", json_array);
+        json_append(parameters, json_pack("{s:s#, s:s, s:b, s:{s:s, s:i, s:i, s:s}}", "name", open, (int)size, "in",
+                                          "path", "required", 1, "schema", "type", "string", "minLength", 1,
+                                          "maxLength", HTTP_SEGMENT_MAX - 1, "pattern", "^[^/]+$"));
     }
 }
 
@@ -439,17 +428,17 @@ static void add_operation(struct maker *m, const struct route_info *r)
     json_t *item = find_item(m, r->path, &path);
     lower_method(method, r);
     if (json_object_get(item, method) == NULL)
-        set(m, item, method,
-            json_pack("{s:b, s:s, s:{s:{s:s}}}", "x-undocumented", 1, "summary", r->path, "responses", "200",
-                      "description", "done"));
+        json_put(item, method,
+                 json_pack("{s:b, s:s, s:{s:{s:s}}}", "x-undocumented", 1, "summary", r->path, "responses", "200",
+                           "description", "done"));
     json_t *operation = json_object_get(item, method);
-    set(m, operation, "operationId", operation_id(method, path));
-    set(m, operation, "tags", json_pack("[s]", tags[r->api]));
+    json_put(operation, "operationId", operation_id(method, path));
+    json_put(operation, "tags", json_pack("[s]", tags[r->api]));
     add_security(m, operation, r);
-    add_segments(m, operation, path);
+    add_segments(operation, path);
     add_query(m, operation, r);
     expand_body(m, operation, r);
-    expand_responses(m, operation, r);
+    expand_responses(operation, r);
 }
 
 /* ---- the document ---------------------------------------------------------------------------------------------- */
@@ -464,7 +453,7 @@ json_t *openapi_describe(const struct settings *s, bool admin)
         return NULL;
     m.fields = take(m.doc, "x-fields");
     m.errors = take(m.doc, "x-errors");
-    set(&m, json_object_get(m.doc, "info"), "version", json_string(AFTD_VERSION));
+    json_put(json_object_get(m.doc, "info"), "version", json_string(AFTD_VERSION));
     add_components(&m);
     for (size_t i = 0; routes_at(i, s, &r); i++)
         if (routes_serves(r.path, r.api, admin))
@@ -473,29 +462,27 @@ json_t *openapi_describe(const struct settings *s, bool admin)
             drop_operation(&m, &r);
     json_decref(m.fields);
     json_decref(m.errors);
-    if (m.failed) {
-        json_decref(m.doc);
-        return NULL;
-    }
     return m.doc;
 }
 
 /* ---- its text -------------------------------------------------------------------------------------------------- */
 
 struct openapi_text {
-    const struct settings *settings;
-    pthread_mutex_t lock;
-    char *texts[2]; /* by whether it is the admin listener's; NULL: not made yet */
-    size_t bytes[2];
+    char *texts[2]; /* by whether it is the admin listener's */
 };
 
 enum status openapi_text_create(struct openapi_text **ret, const struct settings *s, struct error *err)
 {
     struct openapi_text *t = calloc(1, sizeof *t);
-    if (t == NULL)
+    for (int admin = 0; t != NULL && admin < 2; admin++) {
+        json_t *whole = openapi_describe(s, admin != 0);
+        t->texts[admin] = json_print(whole, REPLY_JSON_FLAGS);
+        json_decref(whole);
+    }
+    if (t == NULL || t->texts[0] == NULL || t->texts[1] == NULL) {
+        openapi_text_free(t);
         return error_set(err, ERR_NOMEM, "out of memory for the description of the interface");
-    t->settings = s;
-    (void)pthread_mutex_init(&t->lock, NULL);
+    }
     *ret = t;
     return OK;
 }
@@ -506,27 +493,10 @@ void openapi_text_free(struct openapi_text *t)
         return;
     free(t->texts[0]);
     free(t->texts[1]);
-    (void)pthread_mutex_destroy(&t->lock);
     free(t);
 }
 
-static void make_locked(struct openapi_text *t, bool admin)
+const char *openapi_text_of(const struct openapi_text *t, bool admin)
 {
-    json_t *whole = openapi_describe(t->settings, admin);
-    t->texts[admin] = whole != NULL ? json_print(whole, REPLY_JSON_FLAGS) : NULL;
-    t->bytes[admin] = t->texts[admin] != NULL ? strlen(t->texts[admin]) : 0;
-    json_decref(whole);
-}
-
-char *openapi_text_copy(struct openapi_text *t, bool admin, size_t *bytes)
-{
-    (void)pthread_mutex_lock(&t->lock);
-    if (t->texts[admin] == NULL)
-        make_locked(t, admin); /* others who ask meanwhile wait for it rather than make it too */
-    char *copy = t->texts[admin] != NULL ? malloc(t->bytes[admin] + 1) : NULL;
-    if (copy != NULL)
-        memcpy(copy, t->texts[admin], t->bytes[admin] + 1);
-    *bytes = t->bytes[admin];
-    (void)pthread_mutex_unlock(&t->lock);
-    return copy;
+    return t->texts[admin];
 }

@@ -10,16 +10,16 @@
 
 struct settings;
 
-/* A new copy of the whole document: what the admin listener serves, or what the others do; NULL for want of memory. */
+/* The whole document, new: what the admin listener serves, or what the others do. Lacks what there was no memory for:
+ * json_print then gives NULL. */
 json_t *openapi_describe(const struct settings *s, bool admin);
 
-/* The same as text, made once: it takes milliseconds, and is the same for as long as the daemon runs. Its lock is
- * a leaf. */
+/* The same as texts, constant. */
 struct openapi_text;
-/* `s` is borrowed. *ret is set only on OK. Errors: ERR_NOMEM. */
+/* *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status openapi_text_create(struct openapi_text **ret, const struct settings *s, struct error *err);
 void openapi_text_free(struct openapi_text *t); /* NULL is a no-op */
-/* A malloc'd copy of what the admin listener serves, or of what the others do; NULL for want of memory. */
-char *openapi_text_copy(struct openapi_text *t, bool admin, size_t *bytes);
+/* What the admin listener serves, or what the others do; borrowed. */
+const char *openapi_text_of(const struct openapi_text *t, bool admin);
 
 #endif

@@ -36,7 +36,7 @@ void reply_send_json(struct exchange *x, unsigned status, json_t *value)
     static const char no_memory[] =
         "{\"error\":{\"message\":\"out of memory for the answer; try again later\",\"type\":"
         "\"overloaded_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
-    char *text = value != NULL ? json_print(value, REPLY_JSON_FLAGS) : NULL;
+    char *text = json_print(value, REPLY_JSON_FLAGS);
     json_decref(value);
     if (text == NULL) {
         text = strdup(no_memory);

@@ -72,22 +72,20 @@ static void answer(struct exchange *x)
     const bool picture = seen != NULL;
     const size_t count = in->count - in->first;
     double bits = 0.0;
-    int failed = 0;
     if (!request_job_ended_well(x))
         return;
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
         bits -= (double)scored->log2_probs[i];
-        failed |= json_array_append_new(list, json_real((double)scored->log2_probs[i]));
+        json_append(list, json_real((double)scored->log2_probs[i]));
     }
     json_t *whole =
         json_pack("{s:s, s:f, s:I, s:o}", "model", j->model->model->name, picture ? "bits_per_dim" : "bits_per_byte",
                   bits / (double)count, picture ? "dims" : "bytes", (json_int_t)in->count, "log2_probs", list);
     if (picture)
-        failed |= json_object_set_new(
-            whole, "image",
-            json_pack("{s:i, s:i}", "width", (int)seen->source.width, "height", (int)seen->source.height));
-    reply_send_json(x, 200, json_unless(failed != 0, whole));
+        json_put(whole, "image",
+                 json_pack("{s:i, s:i}", "width", (int)seen->source.width, "height", (int)seen->source.height));
+    reply_send_json(x, 200, whole);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */

@@ -280,22 +280,20 @@ enum job_event text_reader_next(struct text_reader *r, struct text_piece *p)
 
 /* ---- whole texts ------------------------------------------------------------------------------------------------- */
 
-static bool begin_whole(struct whole_text *t, uint32_t sample, bool bytes, text_teller *tell, void *arg)
+static bool begin_whole(struct whole_text *t, bool bytes)
 {
-    const struct text_piece nothing = {.sample = sample};
     t->to_text = open_memstream(&t->text, &t->text_bytes);
     t->to_bytes = bytes ? open_memstream(&t->bytes, &t->size) : NULL;
-    return t->to_text != NULL && (!bytes || t->to_bytes != NULL) && (tell == NULL || tell(arg, t, &nothing));
+    return t->to_text != NULL && (!bytes || t->to_bytes != NULL);
 }
 
-static bool add_piece(struct whole_text *t, const struct text_piece *p, size_t numbers, text_teller *tell, void *arg)
+static bool add_piece(struct whole_text *t, const struct text_piece *p, size_t numbers)
 {
     for (size_t i = p->size - p->generated; numbers > 0 && i < p->size; i++)
         t->logprob += (double)p->logprobs[i * numbers];
     t->generated += p->generated;
     return fwrite(p->text, 1, p->text_bytes, t->to_text) == p->text_bytes &&
-           (t->to_bytes == NULL || fwrite(p->bytes, 1, p->size, t->to_bytes) == p->size) &&
-           (tell == NULL || tell(arg, t, p));
+           (t->to_bytes == NULL || fwrite(p->bytes, 1, p->size, t->to_bytes) == p->size);
 }
 
 const struct whole_text *text_reader_read_all(struct text_reader *r, bool bytes, text_teller *tell, void *arg)
@@ -304,13 +302,19 @@ const struct whole_text *text_reader_read_all(struct text_reader *r, bool bytes,
     struct text_piece p;
     r->whole = calloc(count, sizeof *r->whole);
     bool fine = r->whole != NULL;
-    for (uint32_t i = 0; i < count && fine; i++)
-        fine = begin_whole(&r->whole[i], i, bytes, tell, arg);
+    for (uint32_t i = 0; i < count && fine; i++) {
+        const struct text_piece nothing = {.sample = i};
+        fine = begin_whole(&r->whole[i], bytes);
+        if (tell != NULL)
+            tell(arg, &r->whole[i], &nothing);
+    }
     for (enum job_event event; fine && (event = text_reader_next(r, &p)) != JOB_EVENT_END;) {
         if (event == JOB_EVENT_SAMPLE_END)
             r->whole[p.sample].finish = p.finish;
         else if (event == JOB_EVENT_BYTES)
-            fine = add_piece(&r->whole[p.sample], &p, r->numbers, tell, arg);
+            fine = add_piece(&r->whole[p.sample], &p, r->numbers);
+        if (event == JOB_EVENT_BYTES && tell != NULL)
+            tell(arg, &r->whole[p.sample], &p);
     }
     for (uint32_t i = 0; i < count && fine; i++) /* closing them would not tell that memory lacked */
         fine = fflush(r->whole[i].to_text) == 0 && (!bytes || fflush(r->whole[i].to_bytes) == 0);

@@ -55,9 +55,8 @@ struct whole_text {
     json_t *told;             /* whatever `tell` makes of the pieces' log probabilities; NULL: nothing */
     FILE *to_text, *to_bytes; /* that these lie in */
 };
-/* Called with each piece of a text, and first with one of nothing, without log probabilities. False for want of
- * memory. */
-typedef bool text_teller(void *arg, struct whole_text *t, const struct text_piece *p);
+/* Called with each piece of a text, and first with one of nothing, without log probabilities. */
+typedef void text_teller(void *arg, struct whole_text *t, const struct text_piece *p);
 /* All texts of a job that has finished, [sample_count], instead of reading it piece by piece. They are the reader's,
  * until text_reader_free. `tell` may be NULL. NULL for want of memory. */
 const struct whole_text *text_reader_read_all(struct text_reader *r, bool bytes, text_teller *tell, void *arg);

@@ -142,6 +142,35 @@ static void what_lacks_a_part_is_freed(void **state)
     json_decref(whole);
 }
 
+static void expect_printed(json_t *value, const char *expected)
+{
+    char *text = json_print(value, JSON_COMPACT);
+    if (expected != NULL)
+        assert_string_equal(text, expected);
+    else
+        assert_null(text);
+    free(text);
+    json_decref(value);
+}
+
+/* And what is printed after that has all its parts again. */
+static void what_lacks_a_part_is_not_printed(void **state)
+{
+    (void)state;
+    json_t *object = json_object(), *array = json_array();
+    json_put(object, "a", json_integer(1));
+    json_append(array, json_true());
+    json_put(object, "list", array);
+    expect_printed(json_incref(object), "{\"a\":1,\"list\":[true]}");
+    json_put(object, "b", NULL);
+    expect_printed(json_incref(object), NULL);
+    json_append(array, NULL);
+    expect_printed(json_incref(object), NULL);
+    json_put(NULL, "c", json_integer(1));
+    expect_printed(NULL, NULL);
+    expect_printed(object, "{\"a\":1,\"list\":[true]}");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +178,7 @@ int main(void)
         cmocka_unit_test(all_kinds_of_text_are_read),
         cmocka_unit_test(what_is_not_json_is_told_as_ever),
         cmocka_unit_test(what_lacks_a_part_is_freed),
+        cmocka_unit_test(what_lacks_a_part_is_not_printed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
