@@ -245,6 +245,7 @@ static enum status build(struct exchange *x, struct hosted_model *e, const struc
         .samples = (uint32_t)f->n,
         .stream = state->streams,
     };
+    sampler_options_default(&in.sampler);
     generate_set_sampler(&in.sampler, &f->sampler);
     in.sampler.seed = f->seed >= 0 ? (uint64_t)f->seed : request_draw_seed();
     struct completing *s = calloc(1, sizeof *s);

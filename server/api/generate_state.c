@@ -17,22 +17,10 @@ enum status generate_state_take_options(struct generate_request *r, const struct
                                         struct error *err)
 {
     struct sampler_options *o = &r->in.sampler;
-    o->sample = from->sample;
-    o->seed = r->said.seed ? o->seed : from->seed;
-    o->temperature = r->said.temperature ? o->temperature : from->temperature;
-    o->top_k = r->said.top_k ? o->top_k : from->top_k;
-    o->top_p = r->said.top_p ? o->top_p : from->top_p;
-    o->min_p = r->said.min_p ? o->min_p : from->min_p;
-    o->repetition_penalty = r->said.repetition_penalty ? o->repetition_penalty : from->repetition_penalty;
-    o->presence_penalty = r->said.presence_penalty ? o->presence_penalty : from->presence_penalty;
-    o->frequency_penalty = r->said.frequency_penalty ? o->frequency_penalty : from->frequency_penalty;
-    o->utf8 = r->said.utf8 ? o->utf8 : from->utf8;
-    if (!r->said.logit_bias) {
-        o->is_biased = from->is_biased;
-        memcpy(o->bias, from->bias, sizeof o->bias);
-    }
-    if (!r->said.allowed_bytes)
-        memcpy(o->allowed, from->allowed, sizeof o->allowed);
+    const uint64_t seed = r->is_seeded ? o->seed : from->seed;
+    *o = *from;
+    generate_set_sampler(o, &r->sampler);
+    o->seed = seed;
     return generate_check_sampler(o, err);
 }
 

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "config/json.h"
@@ -120,42 +121,31 @@ void stream_place_print(const struct stream_place *p, char out[STREAM_PLACE_MAX 
         (void)snprintf(out + n, STREAM_PLACE_MAX + 1 - (size_t)n, ".z");
 }
 
-/* Take a number of at most `digits` digits from *at. False: there is none. */
-static bool take_number(const char **at, unsigned digits, uint64_t *ret)
+static uint64_t take_number(const char **at)
 {
-    uint64_t number = 0;
-    unsigned n = 0;
-    for (; n < digits && **at != '\0' && strchr("0123456789abcdef", **at) != NULL; n++, (*at)++)
-        number = number << 4 | (uint64_t)(**at <= '9' ? **at - '0' : **at - 'a' + 10);
-    *ret = number;
-    return n > 0;
+    char *end;
+    const uint64_t number = strtoull(*at, &end, 16);
+    *at = *end == '.' ? end + 1 : end;
+    return number;
 }
 
-static bool take(const char **at, const char *text)
-{
-    const size_t size = strlen(text);
-    const bool is_there = strncmp(*at, text, size) == 0;
-    *at += is_there ? size : 0;
-    return is_there;
-}
-
+/* Whatever is not printed as it is written is no id. */
 bool stream_place_read(struct stream_place *ret, const char *id)
 {
-    struct stream_place p = {.is_given = true};
-    uint64_t arithmetic, beginning, bytes = 0;
-    const bool fine = take(&id, "1.") && take_number(&id, 14, &p.seed) && take(&id, ".") &&
-                      take_number(&id, 16, &p.model) && take(&id, ".") && take_number(&id, 8, &arithmetic) &&
-                      take(&id, ".") && take_number(&id, 16, &p.request) && take(&id, ".") &&
-                      take_number(&id, 8, &beginning) && take(&id, ".") &&
-                      ((p.is_several = take(&id, "n")) || take_number(&id, 8, &bytes));
-    if (!fine || p.seed > SEED_MAX)
+    char printed[STREAM_PLACE_MAX + 1];
+    const size_t size = strlen(id);
+    const char *at = id + (size < 2 ? size : 2);
+    struct stream_place p = {.is_given = true, .is_end = size > 2 && strcmp(id + size - 2, ".z") == 0};
+    p.seed = take_number(&at);
+    p.model = take_number(&at);
+    p.arithmetic = (uint32_t)take_number(&at);
+    p.request = take_number(&at);
+    p.beginning = (uint32_t)take_number(&at);
+    p.is_several = *at == 'n';
+    p.bytes = p.is_several ? 0 : (uint32_t)take_number(&at);
+    stream_place_print(&p, printed);
+    if (p.seed > SEED_MAX || strcmp(id, printed) != 0)
         return false;
-    p.is_end = take(&id, ".z");
-    if (*id != '\0')
-        return false;
-    p.arithmetic = (uint32_t)arithmetic;
-    p.beginning = (uint32_t)beginning;
-    p.bytes = (uint32_t)bytes;
     *ret = p;
     return true;
 }
@@ -199,13 +189,13 @@ enum status stream_place_take(struct stream_place *ret, const struct exchange *x
                                "\"%s\" is for a stream of one text, with \"n\" 1: a stream of several cannot go on; "
                                "begin it anew, or ask for each text by itself",
                                param);
-    if (r->said.seed && r->in.sampler.seed != p.seed)
+    if (r->is_seeded && r->in.sampler.seed != p.seed)
         return error_set_param(err, ERR_CONFLICT, param,
                                "\"seed\" is %" PRIu64 ", and the text of \"%s\" has the seed %" PRIu64
                                ": it cannot go on by this request",
                                r->in.sampler.seed, param, p.seed);
     r->in.sampler.seed = p.seed;
-    r->said.seed = true;
+    r->is_seeded = true;
     return OK;
 }
 

@@ -155,7 +155,6 @@ static float or_else(double value, float otherwise)
 
 void generate_set_sampler(struct sampler_options *o, const struct sampler_fields *f)
 {
-    sampler_options_default(o);
     o->temperature = or_else(f->temperature, o->temperature);
     o->top_k = f->top_k >= 0 ? (uint32_t)f->top_k : o->top_k;
     o->top_p = request_positive((double)or_else(f->top_p, o->top_p));
@@ -163,7 +162,7 @@ void generate_set_sampler(struct sampler_options *o, const struct sampler_fields
     o->repetition_penalty = request_positive((double)or_else(f->repetition_penalty, o->repetition_penalty));
     o->presence_penalty = or_else(f->presence_penalty, o->presence_penalty);
     o->frequency_penalty = or_else(f->frequency_penalty, o->frequency_penalty);
-    o->utf8 = f->utf8 == FIELD_TRUE;
+    o->utf8 = f->utf8 == FIELD_TRUE || (f->utf8 == FIELD_UNSAID && o->utf8);
     if (f->logit_bias != NULL)
         set_bias(o, f->logit_bias);
     if (f->allowed_bytes != NULL)
@@ -274,20 +273,13 @@ enum status generate_request_check(const struct generate_input *in, struct error
 
 static void build_sampler(struct generate_request *r, const struct fields *f)
 {
-    const struct sampler_fields *s = &f->sampler;
-    generate_set_sampler(&r->in.sampler, s);
-    r->in.sampler.seed = f->seed >= 0 ? (uint64_t)f->seed : request_draw_seed();
-    r->said.seed = f->seed >= 0;
-    r->said.temperature = !isnan(s->temperature);
-    r->said.top_k = s->top_k >= 0;
-    r->said.top_p = !isnan(s->top_p);
-    r->said.min_p = !isnan(s->min_p);
-    r->said.repetition_penalty = !isnan(s->repetition_penalty);
-    r->said.presence_penalty = !isnan(s->presence_penalty);
-    r->said.frequency_penalty = !isnan(s->frequency_penalty);
-    r->said.logit_bias = s->logit_bias != NULL;
-    r->said.allowed_bytes = s->allowed_bytes != NULL;
-    r->said.utf8 = s->utf8 != FIELD_UNSAID;
+    r->sampler = f->sampler;
+    (void)json_incref((json_t *)r->sampler.logit_bias);
+    (void)json_incref((json_t *)r->sampler.allowed_bytes);
+    r->is_seeded = f->seed >= 0;
+    sampler_options_default(&r->in.sampler);
+    generate_set_sampler(&r->in.sampler, &r->sampler);
+    r->in.sampler.seed = r->is_seeded ? (uint64_t)f->seed : request_draw_seed();
 }
 
 static enum status read_state(struct generate_request *r, const struct fields *f, struct error *err)
@@ -461,5 +453,7 @@ void generate_request_clear(struct generate_request *r)
     free(r->in.prompt);
     free(r->state);
     stream_snapshot_clear(&r->in.from);
+    json_decref((json_t *)r->sampler.logit_bias);
+    json_decref((json_t *)r->sampler.allowed_bytes);
     *r = (struct generate_request){0};
 }

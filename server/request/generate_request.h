@@ -17,6 +17,14 @@ struct settings;
 /* Those of generate_request_parse, .._parse_session and .._read_query. */
 extern const struct field_list generate_fields, session_fields, generate_query;
 
+/* The fields by which bytes are drawn, but for the seed; JSON is borrowed. */
+struct sampler_fields {
+    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty; /* NAN: not given */
+    int64_t top_k;                                                                             /* -1: not given */
+    enum field_switch utf8;
+    const json_t *logit_bias, *allowed_bytes;
+};
+
 struct generate_request {
     char model[MODEL_WISH_MAX + 1]; /* in registry_acquire's form; empty: none was named */
     struct generate_input in;       /* in.prompt is owned until a job takes it; in.stream stays false */
@@ -27,10 +35,9 @@ struct generate_request {
     size_t state_size;
     char session[HTTP_SEGMENT_MAX];   /* the one to continue; empty: none */
     char place[STREAM_PLACE_MAX + 1]; /* "from": the id of the event that the stream goes on after; empty: none */
-    struct {
-        bool seed, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-        bool logit_bias, allowed_bytes, utf8;
-    } said; /* which of in.sampler's options were given; a state has its own for the others */
+    struct sampler_fields sampler;    /* in.sampler's options that were given; a state has its own for the others. The
+                                    * JSON is the request's */
+    bool is_seeded;                   /* its seed was given too */
 };
 
 /* Every field is looked up in one table; an unknown one, or one of the wrong kind or out of range, is ERR_ARGUMENT
@@ -75,18 +82,12 @@ bool generate_read_bias(const json_t *value, void *to);
         SAMPLER_BIAS_MAX) " to " FIELD_DIGITS(SAMPLER_BIAS_MAX)
 bool generate_read_allowed(const json_t *value, void *to);
 #define GENERATE_ALLOWED_EXPECTED "a string of at least one character, or a list of at least one byte (0 to 255)"
-/* The fields by which bytes are drawn, but for the seed; JSON is borrowed. */
-struct sampler_fields {
-    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty; /* NAN: not given */
-    int64_t top_k;                                                                             /* -1: not given */
-    enum field_switch utf8;
-    const json_t *logit_bias, *allowed_bytes;
-};
+/* None of them. */
 #define SAMPLER_FIELDS_UNSAID                                                                                      \
     {                                                                                                              \
         (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN, -1, FIELD_UNSAID, NULL, NULL \
     }
-/* The options that they make; the defaults where they are not given, and for the seed. */
+/* Set those of the options that they give. */
 void generate_set_sampler(struct sampler_options *o, const struct sampler_fields *f);
 /* Errors: ERR_ARGUMENT (param "allowed_bytes"): nothing could be drawn. */
 enum status generate_check_sampler(const struct sampler_options *o, struct error *err);

@@ -309,6 +309,7 @@ static enum status build(struct openai_request *r, const struct fields *f, struc
     in->refuses = f->overflow == OVERFLOW_REFUSE;
     in->priority = f->priority;
     r->timeout_ms = (uint32_t)f->timeout_ms;
+    sampler_options_default(&in->sampler);
     generate_set_sampler(&in->sampler, &f->sampler);
     in->sampler.seed = f->seeded ? (uint64_t)f->seed : request_draw_seed();
     return generate_check_sampler(&in->sampler, err);

@@ -240,16 +240,16 @@ static void what_is_no_id_is_refused(void **state)
     static const char *const wrong[] = {"x",
                                         "1",
                                         "1.7",
-                                        "2.7.0.0.0.0.0",
-                                        "1.7.0.0.0.0.0.0",
-                                        "1.7.0.0.0.0.0.z.z",
-                                        "1.7.0.0.0.0.0.",
-                                        "1.7.0.0.0.0.",
-                                        "1.7.0.0.0.0.g",
-                                        "1.20000000000000.0.0.0.0.0",
-                                        "1.fffffffffffffff.0.0.0.0.0",
-                                        "1.7.0.0.0.0.-1",
-                                        "1.7.0.0.0.0.F",
+                                        "2.7.0000000000000000.00000000.0000000000000000.0.0",
+                                        "1.7.0000000000000000.00000000.0000000000000000.0.0.0",
+                                        "1.7.0000000000000000.00000000.0000000000000000.0.0.z.z",
+                                        "1.7.0000000000000000.00000000.0000000000000000.0.0.",
+                                        "1.7.0000000000000000.00000000.0000000000000000.0.",
+                                        "1.7.0000000000000000.00000000.0000000000000000.0.g",
+                                        "1.20000000000000.0000000000000000.00000000.0000000000000000.0.0",
+                                        "1.fffffffffffffff.0000000000000000.00000000.0000000000000000.0.0",
+                                        "1.7.0000000000000000.00000000.0000000000000000.0.-1",
+                                        "1.7.0000000000000000.00000000.0000000000000000.0.F",
                                         "0123456789abcdef0123456789abcdef"};
     char id[256];
     (void)state;
@@ -300,8 +300,8 @@ static void the_field_does_what_the_header_does_which_goes_before_it(void **stat
     ask(&daemons[1], body, whole.got.id, &r); /* an EventSource keeps the header up to date, not its URL */
     assert_int_equal(r.status, 204);
     reply_clear(&r);
-    struct request whole_text =
-        generate_request("{\"prompt\": \"x\", \"max_tokens\": 30, \"from\": \"1.7.0.0.0.0.1\"}");
+    struct request whole_text = generate_request(
+        "{\"prompt\": \"x\", \"max_tokens\": 30, \"from\": \"1.7.0000000000000000.00000000.0000000000000000.0.1\"}");
     client_call(&daemons[1], &whole_text, &r);
     reply_assert_error(&r, 400, "invalid_value", "from", "the request is for the whole text");
     reply_clear(&r);

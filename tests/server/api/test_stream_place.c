@@ -12,6 +12,7 @@
 #include "tests/support/random.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
+#define NONE "0000000000000000.00000000.0000000000000000" /* digests */
 
 static void assert_same(const struct stream_place *a, const struct stream_place *b)
 {
@@ -63,18 +64,22 @@ static void nothing_else_is_an_id(void **state)
                                         "1",
                                         "1.",
                                         "1.......",
-                                        "1.7.0.0.0.0.n.",
-                                        "1.7.0.0.0.0.n1",
-                                        "1.7.0.0.0.0.0.f",
-                                        "1.20000000000000.0.0.0.0.0",
-                                        "1.7.10000000000000000.0.0.0.0",
-                                        "1.7.0.100000000.0.0.0",
-                                        "1.7.0.0.0.0.100000000",
-                                        "1.+7.0.0.0.0.0",
-                                        "1. 7.0.0.0.0.0"};
+                                        "1.7." NONE ".0.n.",
+                                        "1.7." NONE ".0.n1",
+                                        "1.7." NONE ".0.0.f",
+                                        "1.20000000000000." NONE ".0.0",
+                                        "1.7.10000000000000000.00000000.0000000000000000.0.0",
+                                        "1.7.0000000000000000.100000000.0000000000000000.0.0",
+                                        "1.7." NONE ".0.100000000",
+                                        "1.+7." NONE ".0.0",
+                                        "1. 7." NONE ".0.0",
+                                        "1.07." NONE ".0.0",
+                                        "1.0x7." NONE ".0.0",
+                                        "1.7." NONE ".0.3C"};
     struct stream_place read, before = {.bytes = 42};
     (void)state;
     assert_true(stream_place_read(&read, good));
+    assert_true(stream_place_read(&read, "1.7." NONE ".0.0"));
     read = before;
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
         assert_false(stream_place_read(&read, wrong[i]));
