@@ -207,7 +207,8 @@ static bool enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
         job_abort(j, st, NULL, now_ns);
         return false;
     }
-    const size_t given = kind_of(j)->enter(j, &l->places->shape);
+    const struct stream_kind *kind = kind_of(j);
+    const size_t given = kind->enter != NULL ? kind->enter(j, &l->places->shape) : j->given;
     job_start(j, now_ns);
     metrics_histogram_observe(METRIC_QUEUE_WAIT, l->model->metrics_label, now_ns - j->result.queued_ns);
     if (is_first)

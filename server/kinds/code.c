@@ -66,12 +66,6 @@ static uint32_t samples(const struct job *j)
     return code_job_of(j)->in.block_count;
 }
 
-static size_t enter(struct job *j, const struct stream_model *m)
-{
-    (void)m;
-    return j->given;
-}
-
 static void begin_encoding(struct stream_slot *s)
 {
     s->prompt = s->sample;
@@ -119,7 +113,6 @@ static enum stream_after go_on_decoding(struct stream_slot *s, const struct stre
 
 static const struct stream_kind encoding = {
     .samples = samples,
-    .enter = enter,
     .begin = begin_encoding,
     .moved = moved,
     .use = encode,
@@ -127,7 +120,6 @@ static const struct stream_kind encoding = {
 
 static const struct stream_kind decoding = {
     .samples = samples,
-    .enter = enter,
     .begin = begin_decoding,
     .moved = moved,
     .look = decode,

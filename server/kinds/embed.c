@@ -70,12 +70,6 @@ static uint32_t samples(const struct job *j)
     return embed_job_of(j)->in.count;
 }
 
-static size_t enter(struct job *j, const struct stream_model *m)
-{
-    (void)m;
-    return j->given;
-}
-
 static void begin(struct stream_slot *s)
 {
     const struct embed_job *c = embed_job_of(s->job);
@@ -116,7 +110,6 @@ static enum stream_after use(struct stream_slot *s, const struct stream_logits *
 
 static const struct stream_kind streams = {
     .samples = samples,
-    .enter = enter,
     .begin = begin,
     .use = use,
 };

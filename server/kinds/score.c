@@ -55,12 +55,6 @@ static void free_job(struct job *j)
 
 /* ---- its stream ------------------------------------------------------------------------------------------------ */
 
-static size_t enter(struct job *j, const struct stream_model *m)
-{
-    (void)m;
-    return j->given;
-}
-
 /* The last element is not fed: nothing comes after it. */
 static void begin(struct stream_slot *s)
 {
@@ -106,7 +100,6 @@ static enum stream_after use(struct stream_slot *s, const struct stream_logits *
 /* ---- the kind -------------------------------------------------------------------------------------------------- */
 
 static const struct stream_kind stream = {
-    .enter = enter,
     .begin = begin,
     .use = use,
 };

@@ -110,22 +110,22 @@ enum status inference_read_prompts(struct generate_input *in, const struct infer
     if (st == OK && t->elements > GENERATE_PROMPTS_MAX)
         st = error_set_param(err, ERR_ARGUMENT, "shape", "there are %llu prompts; expected at most %d",
                              (unsigned long long)t->elements, GENERATE_PROMPTS_MAX);
-    for (int copying = 0; copying < 2 && st == OK; copying++) { /* first their sizes */
-        at = total = 0;
-        for (uint64_t i = 0; i < t->elements && st == OK; i++) {
-            const uint8_t *bytes;
-            size_t size;
-            st = inference_next_bytes(t, &at, &bytes, &size, err);
-            if (st == OK && copying != 0 && size > 0 && in->prompt != NULL)
-                memcpy(in->prompt + total, bytes, size);
-            total += st == OK ? size : 0;
-            in->ends[i] = total;
-        }
-        if (st == OK && total > GENERATE_PROMPT_MAX)
-            st = error_set_param(err, ERR_ARGUMENT, "data", "the prompts have %zu bytes; expected at most %d", total,
-                                 GENERATE_PROMPT_MAX);
-        if (st == OK && copying == 0 && total > 0 && (in->prompt = malloc(total)) == NULL)
+    for (uint64_t i = 0; i < t->elements && st == OK; i++) {
+        const uint8_t *bytes;
+        size_t size = 0;
+        st = inference_next_bytes(t, &at, &bytes, &size, err);
+        if (st == OK && size > GENERATE_PROMPT_MAX - total)
+            st = error_set_param(err, ERR_ARGUMENT, "data",
+                                 "the prompts have more than %d bytes; expected at most that", GENERATE_PROMPT_MAX);
+        uint8_t *more = st == OK && size > 0 ? realloc(in->prompt, total + size) : NULL;
+        if (st == OK && size > 0 && more == NULL)
             st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+        if (more != NULL) {
+            in->prompt = more;
+            memcpy(in->prompt + total, bytes, size);
+            total += size;
+        }
+        in->ends[i] = total;
     }
     if (st == OK && t->data == NULL && at != t->raw_size)
         st = error_set_param(err, ERR_ARGUMENT, "data",

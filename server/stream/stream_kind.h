@@ -31,7 +31,8 @@ enum stream_after { STREAM_GOES_ON, STREAM_SAMPLE_OVER, STREAM_JOB_OVER };
 struct stream_kind {
     /* Samples of a job, each of which takes a slot. NULL: one. */
     uint32_t (*samples)(const struct job *j);
-    /* A job is about to be given its first slot. Returns how many elements of what it was given will be fed. */
+    /* A job is about to be given its first slot. Returns how many elements of what it was given will be fed. NULL: all
+     * of them. */
     size_t (*enter)(struct job *j, const struct stream_model *m);
     /* Does the job go on from a state that a client has sent? It may be made up, finite, and still lead to logits that
      * are not. NULL: it does not. */
