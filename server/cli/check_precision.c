@@ -4,9 +4,6 @@
  * DATA is a file for a model of texts (bits per byte, as aft score), a folder with one folder of pictures for each
  * label for a classifier of pictures (top-1), and a folder of pictures, at any depth, for a model that draws them (bits
  * per dim). */
-#include <errno.h>
-#include <ftw.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,18 +11,15 @@
 
 #include "engine/logits.h"
 #include "server/cli/cli.h"
-#include "server/media/picture.h"
-#include "server/media/picture_fit.h"
+#include "server/cli/pictures.h"
 #include "server/models/precision.h"
 
 enum { BATCH = 8 };
 
-/* Files found. */
+/* The pictures that count. */
 struct files {
-    char **paths;
+    struct cli_pictures found;
     uint32_t *labels; /* of classifiers */
-    size_t count, room;
-    bool failed; /* why was printed */
 };
 
 struct check {
@@ -38,113 +32,45 @@ struct check {
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */
 
-static struct files *walked; /* nftw has no argument */
-static const struct model_config *walked_for;
-static size_t walked_root;
-
-/* The class whose folder, the first below the root, a path lies in; classes: none. */
-static uint32_t label_of(const char *path)
+/* The class whose folder, the first below `data`, a path lies in; classes: none. */
+static uint32_t label_of(const char *path, const char *data, const struct model_config *c)
 {
-    const char *folder = path + walked_root;
-    const char *slash = strchr(folder, '/');
-    for (uint32_t i = 0; i < walked_for->classes && slash != NULL; i++) {
-        const char *label = walked_for->labels[i];
-        if (strlen(label) == (size_t)(slash - folder) && strncmp(label, folder, strlen(label)) == 0)
-            return i;
-    }
-    return walked_for->classes;
-}
-
-static bool grow(struct files *f)
-{
-    const size_t room = f->room == 0 ? 1024 : 2 * f->room;
-    char **paths = (char **)realloc((void *)f->paths, room * sizeof *paths);
-    if (paths != NULL)
-        f->paths = paths;
-    uint32_t *labels = realloc(f->labels, room * sizeof *labels);
-    if (labels != NULL)
-        f->labels = labels;
-    if (paths == NULL || labels == NULL)
-        return false;
-    f->room = room;
-    return true;
-}
-
-static int visit(const char *path, const struct stat *st, int type, struct FTW *where)
-{
-    struct files *f = walked;
-    (void)st;
-    if (where->level > 0 && (type == FTW_DNR || type == FTW_NS)) {
-        (void)cli_fail("%s cannot be read", path);
-        f->failed = true;
-        return 1;
-    }
-    if (type != FTW_F || where->level == 0 || !picture_has_name(path))
-        return 0;
-    const uint32_t label = label_of(path);
-    if (walked_for->task == TASK_IMAGE_CLASSIFICATION && label == walked_for->classes)
-        return 0;
-    if (f->count == CHECK_FILES_MAX)
-        return 1;
-    if ((f->count == f->room && !grow(f)) || (f->paths[f->count] = strdup(path)) == NULL) {
-        (void)cli_fail("out of memory");
-        f->failed = true;
-        return 1;
-    }
-    f->labels[f->count++] = label;
-    return 0;
+    const char *folder = path + strlen(data);
+    folder += strspn(folder, "/");
+    const size_t size = strcspn(folder, "/");
+    uint32_t i = 0;
+    while (i < c->classes &&
+           !(folder[size] == '/' && strlen(c->labels[i]) == size && strncmp(c->labels[i], folder, size) == 0))
+        i++;
+    return i;
 }
 
 static int find_files(struct files *f, const struct model_config *c, const char *data)
 {
-    char root[PATH_MAX];
-    size_t size = strlen(data);
-    while (size > 1 && data[size - 1] == '/')
-        size--;
-    if (size == 0 || size >= sizeof root)
-        return cli_fail("DATA is \"%.200s\", expected a folder", data);
-    (void)snprintf(root, sizeof root, "%.*s", (int)size, data);
-    walked = f;
-    walked_for = c;
-    walked_root = size + (root[size - 1] == '/' ? 0 : 1);
-    errno = 0;
-    const int ended = nftw(root, visit, 16, 0);
-    if (f->failed)
-        return CLI_FAILED;
-    if (ended < 0)
-        return cli_fail("%s: %s", root, strerror(errno));
-    if (f->count == 0)
-        return cli_fail(c->task == TASK_IMAGE_CLASSIFICATION
-                            ? "%s: no pictures in folders named after the model's labels, such as %s"
-                            : "%s: no pictures (%s)",
-                        root, c->task == TASK_IMAGE_CLASSIFICATION ? c->labels[0] : "*.jpg");
-    return CLI_OK;
-}
-
-static void files_clear(struct files *f)
-{
-    for (size_t i = 0; i < f->count; i++)
-        free(f->paths[i]);
-    free((void *)f->paths);
-    free(f->labels);
+    struct cli_pictures *p = &f->found;
+    size_t kept = 0;
+    if (!cli_is_folder(data))
+        return cli_fail("%s: no such folder", data);
+    const int code = cli_pictures_add(p, data, true);
+    if (code != CLI_OK || c->task != TASK_IMAGE_CLASSIFICATION)
+        return code;
+    f->labels = malloc(p->count * sizeof *f->labels);
+    if (f->labels == NULL)
+        return cli_fail("out of memory");
+    for (size_t i = 0; i < p->count; i++) {
+        f->labels[kept] = label_of(p->paths[i], data, c);
+        if (f->labels[kept] == c->classes)
+            free(p->paths[i]);
+        else
+            p->paths[kept++] = p->paths[i];
+    }
+    p->count = kept;
+    return kept > 0
+               ? CLI_OK
+               : cli_fail("%s: no pictures in folders named after the model's labels, such as %s", data, c->labels[0]);
 }
 
 /* ---- what is measured ------------------------------------------------------------------------------------------- */
-
-/* The picture at the trained size, [H, W, 3]; NULL, and why is printed. */
-static uint8_t *read_pixels(const struct model_config *c, const char *path)
-{
-    const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
-    struct picture picture = {0};
-    struct error err;
-    uint8_t *pixels = NULL;
-    const struct picture_wish wish = {.shorter = c->resize_to};
-    if (cli_read_picture(&picture, path, &wish, &err) != OK ||
-        picture_fit_apply(&pixels, &trained, &picture, c, &err) != OK)
-        (void)cli_fail_error(&err);
-    picture_clear(&picture);
-    return pixels;
-}
 
 /* Add to each precision's value how many of n pictures it classifies correctly. */
 static bool classify(struct check *k, uint8_t *const pixels[], const uint32_t labels[], size_t n)
@@ -169,12 +95,12 @@ static bool classify(struct check *k, uint8_t *const pixels[], const uint32_t la
 static int check_classifier(struct check *k, const struct files *f)
 {
     const struct model_config *c = &k->model->config;
-    k->progress = cli_progress_begin(f->count);
-    for (size_t i = 0; i < f->count; i += BATCH) {
+    k->progress = cli_progress_begin(f->found.count);
+    for (size_t i = 0; i < f->found.count; i += BATCH) {
         uint8_t *pixels[BATCH] = {NULL};
-        const size_t n = f->count - i < BATCH ? f->count - i : BATCH;
+        const size_t n = f->found.count - i < BATCH ? f->found.count - i : BATCH;
         size_t read = 0;
-        while (read < n && (pixels[read] = read_pixels(c, f->paths[i + read])) != NULL)
+        while (read < n && cli_read_pixels(&pixels[read], f->found.paths[i + read], c) == CLI_OK)
             read++;
         const bool fine = read == n && classify(k, pixels, f->labels + i, n);
         for (size_t j = 0; j < read; j++)
@@ -184,8 +110,8 @@ static int check_classifier(struct check *k, const struct files *f)
         cli_progress_show(&k->progress, i + n, "pictures");
     }
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
-        k->record.value[p] *= 100.0 / (double)f->count;
-    k->record.samples = f->count;
+        k->record.value[p] *= 100.0 / (double)f->found.count;
+    k->record.samples = f->found.count;
     return CLI_OK;
 }
 
@@ -207,13 +133,15 @@ static int check_pictures(struct check *k, const struct files *f)
     const struct model_config *c = &k->model->config;
     const size_t size = (size_t)3 * c->size[0] * c->size[1];
     int code = CLI_OK;
-    k->progress = cli_progress_begin(ENGINE_PRECISION_COUNT * size * f->count);
-    for (size_t i = 0; i < f->count && code == CLI_OK; i++) {
-        uint8_t *pixels = read_pixels(c, f->paths[i]);
-        code = pixels != NULL ? add_bits(k, pixels, size, ENGINE_PRECISION_COUNT * size * i) : CLI_FAILED;
+    k->progress = cli_progress_begin(ENGINE_PRECISION_COUNT * size * f->found.count);
+    for (size_t i = 0; i < f->found.count && code == CLI_OK; i++) {
+        uint8_t *pixels = NULL;
+        code = cli_read_pixels(&pixels, f->found.paths[i], c);
+        if (code == CLI_OK)
+            code = add_bits(k, pixels, size, ENGINE_PRECISION_COUNT * size * i);
         free(pixels);
     }
-    k->record.samples = f->count * (size - (k->model->start_embed != NULL ? 0 : 1));
+    k->record.samples = f->found.count * (size - (k->model->start_embed != NULL ? 0 : 1));
     return code;
 }
 
@@ -244,7 +172,8 @@ static int measure(struct check *k, const char *data)
         code = find_files(&files, c, data);
         if (code == CLI_OK)
             code = c->task == TASK_IMAGE_GENERATION ? check_pictures(k, &files) : check_classifier(k, &files);
-        files_clear(&files);
+        cli_pictures_clear(&files.found);
+        free(files.labels);
     }
     k->record.bits = c->task != TASK_IMAGE_CLASSIFICATION;
     for (int p = 0; p < ENGINE_PRECISION_COUNT && k->record.bits; p++)

@@ -20,15 +20,15 @@ enum { LABELS = 5, LABELS_OF_MANY = 1 };
 
 /* What the command line says, and who answers. */
 struct classifier {
-    const char *size, *files_from;
-    uint64_t top_k; /* 0: not given */
-    bool json, nul; /* nul: it ends the names in files_from, in place of a newline */
-    bool many;      /* a line for each picture */
+    const char *files_from;
+    struct cli_engine with; /* unless a daemon is asked */
+    uint64_t top_k;         /* 0: not given */
+    bool json, nul;         /* nul: it ends the names in files_from, in place of a newline */
+    bool many;              /* a line for each picture */
     struct remote remote;
     const struct model *model; /* unless a daemon is asked */
     struct engine *engine;
     struct prediction *best; /* [top_k] */
-    struct cli_progress progress;
     int code;
 };
 
@@ -39,13 +39,13 @@ static void print_text(const struct classifier *c, const char *path, const json_
     const json_t *each;
     size_t i;
     if (c->many)
-        cli_print_field(path);
+        cli_print_field(stdout, path);
     json_array_foreach(predictions, i, each)
     {
         const char *label = json_string_value(json_object_get(each, "label"));
         const double probability = json_number_value(json_object_get(each, "probability"));
         (void)printf("%s%.4f\t", c->many ? "\t" : "", probability);
-        cli_print_field(label);
+        cli_print_field(stdout, label);
         (void)printf("%s", c->many ? "" : "\n");
     }
     if (c->many)
@@ -78,9 +78,9 @@ static bool compute(const struct classifier *c, const char *path)
     struct error err, why;
     uint8_t *pixels = NULL;
     enum status st = cli_read_picture(
-        &picture, path, &(const struct picture_wish){.shorter = picture_fit_shorter(c->size, &m->config)}, &err);
+        &picture, path, &(const struct picture_wish){.shorter = picture_fit_shorter(c->with.size, &m->config)}, &err);
     if (st == OK) {
-        st = picture_fit_choose(&fit, c->size, &picture, m, c->engine, &why);
+        st = picture_fit_choose(&fit, c->with.size, &picture, m, c->engine, &why);
         if (st == OK)
             st = picture_fit_apply(&pixels, &fit, &picture, &m->config, &why);
         if (st != OK)
@@ -125,20 +125,11 @@ static int ask(const struct classifier *c, const char *path, json_t **ret)
 {
     char top_k[24];
     (void)snprintf(top_k, sizeof top_k, "%" PRIu64, c->top_k);
-    const struct remote_parameter query[] = {{"model", c->remote.model}, {"size", c->size}, {"top_k", top_k}};
-    uint8_t *bytes = NULL;
-    struct remote_request request = {.path = "/classify",
-                                     .type = "application/octet-stream",
-                                     .query = query,
-                                     .query_count = sizeof query / sizeof query[0],
-                                     .subject = path};
-    struct error err;
-    if (cli_read(&bytes, &request.size, path, HTTP_BODY_MAX, &err) != OK)
-        return cli_fail_error(&err);
-    request.body = bytes;
-    const int code = remote_post_json(&c->remote, &request, ret);
-    free(bytes);
-    return code;
+    const struct remote_parameter query[] = {
+        {"model", c->remote.model, false}, {"size", c->with.size, false}, {"top_k", top_k, false}};
+    const struct remote_request request = {
+        .path = "/classify", .query = query, .query_count = sizeof query / sizeof query[0], .file = path};
+    return remote_post_json(&c->remote, &request, ret);
 }
 
 static int ask_one(const struct classifier *c, const char *path)
@@ -177,37 +168,27 @@ static bool take(struct classifier *c, const char *path)
 static bool take_all(struct classifier *c, const struct cli_pictures *p)
 {
     bool goes_on = true;
-    if (c->many && cli_output_goes_to_file())
-        c->progress = cli_progress_begin(p->count);
+    struct cli_progress progress = {.on = false};
+    if (p->count > 1 && cli_output_goes_to_file())
+        progress = cli_progress_begin(p->count);
     for (size_t i = 0; i < p->count && goes_on; i++) {
         goes_on = take(c, p->paths[i]);
-        cli_progress_show(&c->progress, i + 1, "pictures");
+        cli_progress_show(&progress, i + 1, "pictures");
     }
-    cli_progress_end(&c->progress);
+    cli_progress_end(&progress);
     return goes_on;
 }
 
-/* What one argument, or one line of --files-from, names. */
-static bool take_named(struct classifier *c, const char *path)
+/* What arguments, or a line of --files-from, name. */
+static bool take_named(struct classifier *c, char **paths, int count)
 {
     struct cli_pictures found = {.count = 0};
-    bool goes_on = true;
-    if (cli_pictures_add(&found, path) != CLI_OK)
-        c->code = CLI_FAILED;
-    for (size_t i = 0; i < found.count && goes_on; i++)
-        goes_on = take(c, found.paths[i]);
+    for (int i = 0; i < count; i++)
+        if (cli_pictures_add(&found, paths[i], false) != CLI_OK)
+            c->code = CLI_FAILED;
+    const bool goes_on = take_all(c, &found);
     cli_pictures_clear(&found);
     return goes_on;
-}
-
-static void take_arguments(struct classifier *c, char **paths, int count)
-{
-    struct cli_pictures all = {.count = 0};
-    for (int i = 0; i < count; i++)
-        if (cli_pictures_add(&all, paths[i]) != CLI_OK)
-            c->code = CLI_FAILED;
-    (void)take_all(c, &all);
-    cli_pictures_clear(&all);
 }
 
 /* The next name of a list, without what ends it: CLI_OK, or it is not one, and why is printed. *more: there was one. */
@@ -245,7 +226,7 @@ static void take_list(struct classifier *c)
             c->code = CLI_FAILED;
             break;
         }
-        if (more && path[0] != '\0' && !take_named(c, path))
+        if (more && path[0] != '\0' && !take_named(c, &(char *){path}, 1))
             break;
     }
     if (list != NULL && !standard)
@@ -260,8 +241,7 @@ static int run(struct classifier *c, char **paths, int count)
     c->best = malloc((size_t)c->top_k * sizeof *c->best);
     if (c->best == NULL)
         return cli_fail("out of memory");
-    take_arguments(c, paths, count);
-    if (c->files_from != NULL && c->code != CLI_USAGE)
+    if (take_named(c, paths, count) && c->files_from != NULL)
         take_list(c);
     free(c->best);
     return c->code;
@@ -269,7 +249,7 @@ static int run(struct classifier *c, char **paths, int count)
 
 /* ---- the verb ---------------------------------------------------------------------------------------------------- */
 
-static int parse(struct classifier *c, struct cli_engine *with, uint64_t *tokens_max, int argc, char **argv, int *count)
+static int parse(struct classifier *c, int argc, char **argv, int *count)
 {
     const struct cli_option options[] = {
         {"top-k", CLI_UNSIGNED, &c->top_k, 1, CLASSIFY_TOP_K_MAX, "N", "5; 1 of many pictures",
@@ -277,12 +257,9 @@ static int parse(struct classifier *c, struct cli_engine *with, uint64_t *tokens
         CLI_JSON_OPTION(&c->json){"files-from", CLI_TEXT, (void *)&c->files_from, 0, 0, "FILE", NULL,
                                   "read names of pictures from a file, one a line; - is standard input"},
         {"null", CLI_FLAG, &c->nul, 0, 0, NULL, NULL, "names in that file end with NUL, as find -print0 writes them"},
-        {"size", CLI_TEXT, (void *)&c->size, 0, 0, "SIZE", "the model's",
-         "what the model sees: HxW, or native for the picture's own"},
-        {"tokens-max", CLI_UNSIGNED, tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096", "limit of patches for --size"},
-        CLI_ENGINE_OPTIONS(with) REMOTE_OPTIONS(&c->remote){0},
+        CLI_SIZE_OPTIONS(&c->with) CLI_ENGINE_OPTIONS(&c->with) REMOTE_OPTIONS(&c->remote){0},
     };
-    const int code = remote_parse(&c->remote, with, options, argc, argv, 0, argc, count);
+    const int code = remote_parse(&c->remote, &c->with, options, argc, argv, 0, argc, count);
     if (code != CLI_OK || *count < 0)
         return code;
     if (*count == 0 && c->files_from == NULL)
@@ -292,18 +269,14 @@ static int parse(struct classifier *c, struct cli_engine *with, uint64_t *tokens
             return cli_fail_usage("standard input cannot be a picture and --files-from both");
     if (c->nul && c->files_from == NULL)
         return cli_fail_usage("--null is about --files-from, which is not given");
-    if (c->remote.asks && *tokens_max != 0)
-        return cli_fail_usage("--tokens-max is not for a daemon, which has the setting picture_tokens_max instead");
     return CLI_OK;
 }
 
 int cli_classify(int argc, char **argv)
 {
     struct classifier c = {.code = CLI_OK};
-    struct cli_engine with = {.precision = NULL};
-    uint64_t tokens_max = 0;
     int count;
-    int code = parse(&c, &with, &tokens_max, argc, argv, &count);
+    int code = parse(&c, argc, argv, &count);
     if (code != CLI_OK || count < 0)
         return code;
     if (c.remote.asks)
@@ -312,10 +285,8 @@ int cli_classify(int argc, char **argv)
     if (m == NULL)
         return CLI_FAILED;
     struct engine_options o = {.images_max = 1};
-    if (c.size != NULL)
-        o.tokens_max = tokens_max != 0 ? (uint32_t)tokens_max : PICTURE_TOKENS_DEFAULT;
     c.model = m;
-    c.engine = cli_open_engine(m, &with, &o);
+    c.engine = cli_open_engine(m, &c.with, &o);
     code = c.engine != NULL ? run(&c, argv + 1, count) : CLI_FAILED;
     engine_close(c.engine);
     model_free(m);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "config/limits.h"
 #include "config/status.h"
@@ -139,6 +140,8 @@ const char *cli_models_dir(size_t i);
 struct cli_engine {
     const char *precision; /* NULL: AFTD_PRECISION, else the daemon's default */
     uint64_t threads;      /* 0: one for each processor */
+    const char *size;      /* of pictures, as picture_fit_choose takes it */
+    uint64_t tokens_max;   /* 0: the usual limit of patches for that */
 };
 /* Rows of a verb's options; `otherwise` is the precision without the option, for help. */
 #define CLI_THREADS_OPTION(threads) \
@@ -152,6 +155,10 @@ struct cli_engine {
      "f32|bf16|int8|auto",                 \
      (otherwise),                          \
      "precision; auto: the fastest found good enough"},
+#define CLI_SIZE_OPTIONS(e)                                                                              \
+    {"size", CLI_TEXT, (void *)&(e)->size, 0,                                                            \
+     0,      "SIZE",   "the model's",      "what the model sees: HxW, or native for the picture's own"}, \
+        {"tokens-max", CLI_UNSIGNED, &(e)->tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096", "limit of patches for --size"},
 #define CLI_ENGINE_OPTIONS(e) CLI_THREADS_OPTION(&(e)->threads) CLI_PRECISION_OPTION(e, "$AFTD_PRECISION, or auto")
 
 /* What precision_choose is to be asked for; NULL: the daemon's default. */
@@ -159,7 +166,7 @@ const char *cli_precision_wish(const struct cli_engine *with);
 /* Where a daemon is asked: CLI_OK if none of these options is given. Prints why not and returns CLI_USAGE. */
 int cli_engine_refuse(const struct cli_engine *with);
 
-/* As engine_open, of the latest model loaded, with AFTD_ISA's instruction set, that precision and those threads. */
+/* As engine_open, of the latest model loaded, with AFTD_ISA's instruction set and what `with` says. */
 enum status cli_try_engine(struct engine **ret, const struct model *m, const struct cli_engine *with,
                            struct engine_options *o, struct error *err);
 /* The same; prints why and returns NULL. */
@@ -175,17 +182,19 @@ int cli_write(const char *path, const void *bytes, size_t size);
 
 /* A file that a verb writes, and whether it is to say so in JSON. */
 struct cli_output {
-    const char *path; /* "-": standard output */
+    const char *path; /* "-": standard output; NULL: none was named */
     bool json;
 };
 /* The row of a verb's options. */
 #define CLI_OUTPUT_JSON_OPTION(output) \
     {"json", CLI_FLAG, &(output)->json, 0, 0, NULL, NULL, "say what was written, as a JSON object on one line"},
-/* Prints why and returns CLI_USAGE if both would go to standard output. */
+/* Prints why and returns CLI_USAGE if there is none, or both would go to standard output. */
 int cli_output_check(const struct cli_output *o);
 /* cli_write; then, if that is wished, print {"path": input, "bytes_read", "output", "bytes"}. `input` may be NULL; the
  * second is left out if `read` is 0. */
 int cli_output_write(const struct cli_output *o, const void *bytes, size_t size, const char *input, size_t read);
+/* The same of a picture. */
+int cli_output_png(const struct cli_output *o, const struct picture *p, const char *input);
 
 /* Print an object on a line of its own; taken. NULL: there was no memory for it. Prints why and returns CLI_FAILED if
  * it cannot. */
@@ -198,15 +207,14 @@ json_t *cli_json_text(const void *bytes, size_t size);
 
 /* Print text that is not ours, such as a path: control characters, which a terminal would obey and which would end the
  * field of a line, as \xHH. */
-void cli_print_field(const char *text);
-
-/* Make a daemon's URL, of one with or without "http://", without a slash at its end; free it. Prints why not and
- * returns an exit code. */
-int cli_url_make(char **ret, const char *url);
+void cli_print_field(FILE *to, const char *text);
 
 struct picture_wish;
 /* A picture's file, decoded for that wish; messages name the path. picture_clear *ret, which is set only on OK. */
 enum status cli_read_picture(struct picture *ret, const char *path, const struct picture_wish *wish, struct error *err);
+/* A picture's file as a model was trained to see it: *ret is malloc'd, [H, W, 3]. Prints why not and returns
+ * CLI_FAILED. */
+int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *c);
 
 /* Is it a terminal that obeys escapes? TERM=dumb says that it does not. */
 bool cli_is_terminal(int fd);
@@ -216,7 +224,7 @@ bool cli_is_terminal(int fd);
 struct cli_progress {
     bool on;
     double began, shown; /* when */
-    size_t total;        /* 0: unknown; the time that it has taken is shown */
+    size_t total;
 };
 struct cli_progress cli_progress_begin(size_t total); /* while another is shown, this one is not */
 void cli_progress_show(struct cli_progress *p, size_t done, const char *says); /* done <= total; not too often */
@@ -224,8 +232,8 @@ void cli_progress_end(struct cli_progress *p);
 /* Wipe away what is drawn, before something else is printed. Messages do so themselves. */
 void cli_progress_wipe(void);
 
-/* A wait of which nothing else is known is told from its first second on: "loading NAME, 3 s". Nothing may be printed
- * until it has ended, and there is one at a time; to end it again does nothing. */
+/* A wait of which nothing else is known is told there, too: "loading NAME". There is one at a time; to end it again
+ * does nothing. */
 void cli_wait_begin(const char *says, const char *whom);
 void cli_wait_end(void);
 

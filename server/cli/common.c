@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "server/cli/cli.h"
+#include "server/cli/held.h"
 #include "server/media/picture.h"
+#include "server/media/picture_fit.h"
 
 static const char *current = "";
 
@@ -104,43 +106,30 @@ enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, 
     const bool standard = strcmp(path, "-") == 0;
     const char *name = standard ? "standard input" : path;
     enum status st = OK;
-    uint8_t *bytes = NULL;
-    size_t used = 0, room = 0;
-    int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return error_set(err, ERR_IO, "%s: %s", name, strerror(errno));
-    for (;;) {
-        if (used == room) {
-            room = room == 0 ? 65536 : 2 * room;
-            uint8_t *more = realloc(bytes, room);
-            if (more == NULL) {
-                st = error_set(err, ERR_NOMEM, "%s: cannot allocate %zu bytes", name, room);
-                goto done;
-            }
-            bytes = more;
-        }
-        const ssize_t n = read(fd, bytes + used, room - used);
-        if (n == 0)
+    struct held held = {.bytes = NULL};
+    char bytes[65536];
+    ssize_t n = -1;
+    const int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    while (st == OK && fd >= 0 && (n = read(fd, bytes, sizeof bytes)) != 0) {
+        if (n < 0 && errno != EINTR)
             break;
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            st = error_set(err, ERR_IO, "%s: %s", name, strerror(errno));
-            goto done;
-        }
-        used += (size_t)n;
-        if (used > max) {
+        if (!held_add(&held, bytes, n < 0 ? 0 : (size_t)n, SIZE_MAX - 1))
+            st = error_set(err, ERR_NOMEM, "%s: out of memory", name);
+        else if (held.size > max)
             st = error_set(err, ERR_TOO_LARGE, "%s: larger than %zu bytes", name, max);
-            goto done;
-        }
     }
-    *ret = bytes;
-    *size = used;
-    bytes = NULL;
-done:
-    free(bytes);
-    if (!standard)
+    if (n < 0)
+        st = error_set(err, ERR_IO, "%s: %s", name, strerror(errno));
+    if (!standard && fd >= 0)
         (void)close(fd);
+    if (st == OK && held.bytes == NULL && !held_add(&held, "", 0, 0)) /* an empty file */
+        st = error_set(err, ERR_NOMEM, "%s: out of memory", name);
+    if (st == OK) {
+        *ret = (uint8_t *)held.bytes;
+        *size = held.size;
+    } else {
+        free(held.bytes);
+    }
     return st;
 }
 
@@ -157,4 +146,17 @@ enum status cli_read_picture(struct picture *ret, const char *path, const struct
         (void)error_set(err, st, "%s: %s", path, why.message);
     free(bytes);
     return st;
+}
+
+int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *c)
+{
+    const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
+    const struct picture_wish wish = {.shorter = c->resize_to};
+    struct picture picture = {0};
+    struct error err;
+    enum status st = cli_read_picture(&picture, path, &wish, &err);
+    if (st == OK)
+        st = picture_fit_apply(ret, &trained, &picture, c, &err);
+    picture_clear(&picture);
+    return st == OK ? CLI_OK : cli_fail_error(&err);
 }

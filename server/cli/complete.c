@@ -11,9 +11,7 @@
 #include "server/cli/remote.h"
 #include "server/cli/sampling.h"
 #include "server/media/picture.h"
-#include "server/media/picture_fit.h"
 #include "server/media/picture_grid.h"
-#include "server/media/png.h"
 
 enum { PREFILL_ROWS = 64 }; /* sub-pixels of a pass over what is given */
 #define ROWS_UNSET UINT64_MAX
@@ -40,21 +38,15 @@ struct drawing {
 
 /* ---- by an engine of our own ------------------------------------------------------------------------------------- */
 
-/* The model's view of the picture as the first sample; the others are copies. */
-static enum status read_known(struct drawing *d, const char *path, struct error *err)
+/* The first rows of the model's view of the picture, for each sample. */
+static int read_known(struct drawing *d, const char *path)
 {
-    const struct model_config *c = d->config;
-    const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
-    struct picture picture = {0};
     uint8_t *pixels = NULL;
-    enum status st = cli_read_picture(&picture, path, &(const struct picture_wish){.shorter = c->resize_to}, err);
-    if (st == OK)
-        st = picture_fit_apply(&pixels, &trained, &picture, c, err);
-    picture_clear(&picture);
-    for (uint32_t i = 0; i < d->samples && st == OK; i++)
+    const int code = cli_read_pixels(&pixels, path, d->config);
+    for (uint32_t i = 0; i < d->samples && code == CLI_OK; i++)
         memcpy(d->pixels + (size_t)i * d->total, pixels, d->known);
     free(pixels);
-    return st;
+    return code;
 }
 
 /* Feed the first stream what is given, and let the others go on from there. The logits are those of the next
@@ -114,14 +106,10 @@ static int write_grid(const struct drawing *d, const struct picture_grid *g, con
 {
     struct picture picture = {0};
     struct error err;
-    char *png = NULL;
-    size_t size = 0;
-    enum status st = picture_grid_paint(&picture, g, d->samples, d->pixels, d->config->size, &err);
-    if (st == OK)
-        st = png_encode(&png, &size, &picture, &err);
+    if (picture_grid_paint(&picture, g, d->samples, d->pixels, d->config->size, &err) != OK)
+        return cli_fail_error(&err);
+    const int code = cli_output_png(&w->out, &picture, w->picture);
     picture_clear(&picture);
-    const int code = st == OK ? cli_output_write(&w->out, png, size, w->picture, 0) : cli_fail_error(&err);
-    free(png);
     return code;
 }
 
@@ -152,7 +140,6 @@ static int complete(const struct wish *w, const struct model *m)
     const struct picture_grid g = picture_grid_lay_out((uint32_t)w->samples, size, (uint32_t)w->scale);
     struct drawing d = {.config = &m->config, .samples = (uint32_t)w->samples, .total = 3 * size[0] * size[1]};
     struct sampler_options sampler;
-    struct error err;
     uint32_t rows = 0;
     int code = check(w, m, &g, &rows);
     if (code == CLI_OK)
@@ -172,9 +159,8 @@ static int complete(const struct wish *w, const struct model *m)
     d.logits = logits;
     if (pixels == NULL || logits == NULL)
         (void)cli_fail("out of memory");
-    else if (d.known > 0 && read_known(&d, w->picture, &err) != OK)
-        (void)cli_fail_error(&err);
-    else if ((d.engine = cli_open_engine(m, &w->with, &o)) != NULL && draw(&d, m->start_embed != NULL))
+    else if ((d.known == 0 || read_known(&d, w->picture) == CLI_OK) &&
+             (d.engine = cli_open_engine(m, &w->with, &o)) != NULL && draw(&d, m->start_embed != NULL))
         code = write_grid(&d, &g, w);
     engine_close(d.engine);
     free(logits);
@@ -192,44 +178,22 @@ static const char *number(char out[NUMBER_BYTES], double value)
     return out;
 }
 
-/* An option that the daemon refuses is an error of the command line, as it is without a daemon. */
 static int ask(const struct wish *w)
 {
-    static const char *const ours[] = {"rows", "n", "scale"};
     char text[8][NUMBER_BYTES];
     const struct cli_sampling *s = &w->sampling;
     const struct remote_parameter query[] = {
-        {"model", w->remote.model},
-        {"rows", w->rows != ROWS_UNSET ? number(text[0], (double)w->rows) : NULL},
-        {"n", number(text[1], (double)w->samples)},
-        {"scale", number(text[2], (double)w->scale)},
-        {"temperature", number(text[3], s->temperature)},
-        {"top_k", number(text[4], (double)s->top_k)},
-        {"top_p", number(text[5], s->top_p)},
-        {"min_p", number(text[6], s->min_p)},
-        {"seed", s->seed != UINT64_MAX ? number(text[7], (double)s->seed) : NULL},
+        {"model", w->remote.model, false},
+        {"rows", w->rows != ROWS_UNSET ? number(text[0], (double)w->rows) : NULL, true},
+        {"n", number(text[1], (double)w->samples), true},
+        {"scale", number(text[2], (double)w->scale), true},
+        {"temperature", number(text[3], s->temperature), false},
+        {"top_k", number(text[4], (double)s->top_k), false},
+        {"top_p", number(text[5], s->top_p), false},
+        {"min_p", number(text[6], s->min_p), false},
+        {"seed", s->seed != UINT64_MAX ? number(text[7], (double)s->seed) : NULL, false},
     };
-    struct remote_request request = {.path = "/complete",
-                                     .type = "application/octet-stream",
-                                     .query = query,
-                                     .query_count = sizeof query / sizeof query[0],
-                                     .subject = w->picture};
-    struct remote_answer answer = {0};
-    struct error err;
-    char param[ERROR_PARAM_MAX];
-    uint8_t *bytes = NULL;
-    if (w->picture != NULL && cli_read(&bytes, &request.size, w->picture, HTTP_BODY_MAX, &err) != OK)
-        return cli_fail_error(&err);
-    request.body = bytes;
-    int code = remote_post(&w->remote, &request, &answer, param);
-    for (size_t i = 0; code == CLI_FAILED && i < sizeof ours / sizeof ours[0]; i++)
-        if (strcmp(param, ours[i]) == 0)
-            code = CLI_USAGE;
-    if (code == CLI_OK)
-        code = cli_output_write(&w->out, answer.bytes, answer.size, w->picture, 0);
-    free(answer.bytes);
-    free(bytes);
-    return code;
+    return remote_post_file(&w->remote, "/complete", query, sizeof query / sizeof query[0], w->picture, &w->out);
 }
 
 /* ---- the verb ---------------------------------------------------------------------------------------------------- */
@@ -251,8 +215,6 @@ int cli_complete(int argc, char **argv)
     int code = remote_parse(&w.remote, &w.with, options, argc, argv, 0, 1, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    if (w.out.path == NULL)
-        return cli_fail_usage("-o is missing: where to write the PNG");
     if (cli_output_check(&w.out) != CLI_OK)
         return CLI_USAGE;
     w.picture = count > 0 ? argv[1] : NULL;

@@ -9,6 +9,7 @@
 #include "server/cli/cli.h"
 #include "server/cli/coding.h"
 #include "server/cli/remote.h"
+#include "server/cli/text_output.h"
 #include "server/coding/archive.h"
 #include "server/core/text.h"
 #include "server/models/precision.h"
@@ -34,21 +35,13 @@ static bool goes_to_terminal(const char *out)
     return out[0] == '-' && out[1] == '\0' && isatty(STDOUT_FILENO) == 1;
 }
 
-/* UTF-8 without control characters, C1 included, other than newline and tab: nothing that a terminal obeys. */
+/* Is it such that a terminal shows it as it is? */
 static bool is_plain_text(const uint8_t *bytes, size_t size)
 {
-    char repaired[UTF8_GROWTH * (UTF8_INCOMPLETE_MAX + 1)];
-    for (size_t at = 0, used; at < size; at += used) {
-        const uint8_t *c = bytes + at;
-        size_t written = 0;
-        used = utf8_first(c, size - at);
-        if ((c[0] < 0x20 && c[0] != '\n' && c[0] != '\t') || c[0] == 0x7f || (c[0] == 0xc2 && used > 1 && c[1] < 0xa0))
-            return false;
-        (void)utf8_repair(repaired, &written, c, used, true);
-        if (written != used || memcmp(repaired, c, used) != 0)
-            return false;
-    }
-    return true;
+    char *shown = malloc(UTF8_GROWTH * size + 1);
+    const bool plain = shown != NULL && text_output_show(shown, bytes, size) == size && memcmp(shown, bytes, size) == 0;
+    free(shown);
+    return plain;
 }
 
 static int write_out(const struct wish *w, const void *bytes, size_t size)
@@ -136,17 +129,16 @@ static int ask(const struct wish *w, const uint8_t *bytes, size_t size)
 {
     char timeout[24];
     (void)snprintf(timeout, sizeof timeout, "%.0f", 1e3 * w->timeout_s);
-    const struct remote_parameter query[] = {{"model", w->remote.model},
-                                             {"timeout_ms", w->timeout_s > 0 ? timeout : NULL}};
+    const struct remote_parameter query[] = {{"model", w->remote.model, false},
+                                             {"timeout_ms", w->timeout_s > 0 ? timeout : NULL, false}};
     const struct remote_request request = {.path = w->restores ? "/v1/decompress" : "/v1/compress",
-                                           .type = "application/octet-stream",
                                            .query = query,
                                            .query_count = sizeof query / sizeof query[0],
                                            .body = bytes,
                                            .size = size,
-                                           .subject = name_of(w->file)};
+                                           .file = name_of(w->file)};
     struct remote_answer answer = {0};
-    int code = remote_post(&w->remote, &request, &answer, NULL);
+    int code = remote_post(&w->remote, &request, &answer);
     if (code == CLI_OK)
         code = write_out(w, answer.bytes != NULL ? answer.bytes : "", answer.size);
     free(answer.bytes);

@@ -10,13 +10,12 @@
 #include "server/media/explanation.h"
 #include "server/media/picture.h"
 #include "server/media/picture_fit.h"
-#include "server/media/png.h"
 
 /* What there is to do, and the values of the options, which are checked once the model is known. */
 struct explain_run {
     struct explain_request request;
     struct cli_output out;
-    const char *size;
+    struct cli_engine with;
     const char *picture; /* NULL: none was named */
     const struct model *model;
     struct engine *engine;
@@ -30,7 +29,7 @@ static bool draw_explained(struct picture *ret, const struct explain_run *run, c
     struct error err;
     struct picture_fit fit;
     uint8_t *pixels = NULL;
-    enum status st = picture_fit_choose(&fit, run->size, picture, run->model, run->engine, &err);
+    enum status st = picture_fit_choose(&fit, run->with.size, picture, run->model, run->engine, &err);
     if (st == OK)
         st = picture_fit_apply(&pixels, &fit, picture, c, &err);
     struct image_box box;
@@ -54,18 +53,6 @@ static bool draw_explained(struct picture *ret, const struct explain_run *run, c
     return cli_check_logits(engine_batch_logits(run->engine, 0), c->classes);
 }
 
-static int write_png(const struct picture *p, const struct explain_run *run)
-{
-    char *bytes = NULL;
-    size_t size = 0;
-    struct error err;
-    if (png_encode(&bytes, &size, p, &err) != OK)
-        return cli_fail_error(&err);
-    const int code = cli_output_write(&run->out, bytes, size, run->picture, 0);
-    free(bytes);
-    return code;
-}
-
 static int explain(const struct explain_run *run)
 {
     struct explanation what;
@@ -81,58 +68,35 @@ static int explain(const struct explain_run *run)
         return cli_fail_usage("--view %s is about a picture, and none is named", explain_view_word(what.view));
     } else if (cli_read_picture(
                    &picture, run->picture,
-                   &(const struct picture_wish){.shorter = picture_fit_shorter(run->size, &run->model->config),
+                   &(const struct picture_wish){.shorter = picture_fit_shorter(run->with.size, &run->model->config),
                                                 .longer = what.side},
                    &err) != OK) {
         return cli_fail_error(&err);
     } else if (!draw_explained(&drawn, run, &what, &picture)) {
         goto done;
     }
-    code = write_png(&drawn, run);
+    code = cli_output_png(&run->out, &drawn, run->picture);
 done:
     picture_clear(&picture);
     picture_clear(&drawn);
     return code;
 }
 
-/* The same by a daemon. An option that it refuses is an error of the command line, as it is without a daemon. */
 static int ask(const struct remote *r, const struct explain_run *run)
 {
-    static const char *const ours[] = {"view", "layer", "head", "side"};
     const struct explain_request *wish = &run->request;
-    const struct remote_parameter query[] = {{"model", r->model},  {"view", wish->view}, {"layer", wish->layer},
-                                             {"head", wish->head}, {"side", wish->side}, {"size", run->size}};
-    struct remote_request request = {.path = "/explain",
-                                     .type = "application/octet-stream",
-                                     .query = query,
-                                     .query_count = sizeof query / sizeof query[0],
-                                     .subject = run->picture};
-    struct remote_answer answer = {0};
-    struct error err;
-    char param[ERROR_PARAM_MAX];
-    uint8_t *bytes = NULL;
+    const struct remote_parameter query[] = {{"model", r->model, false},   {"view", wish->view, true},
+                                             {"layer", wish->layer, true}, {"head", wish->head, true},
+                                             {"side", wish->side, true},   {"size", run->with.size, false}};
     if (run->picture == NULL && !explain_wants_biases(wish))
         return cli_fail_usage("a picture is missing; only --view biases needs none");
-    if (run->picture != NULL && cli_read(&bytes, &request.size, run->picture, HTTP_BODY_MAX, &err) != OK)
-        return cli_fail_error(&err);
-    request.body = bytes;
-    int code = remote_post(r, &request, &answer, param);
-    for (size_t i = 0; code == CLI_FAILED && i < sizeof ours / sizeof ours[0]; i++)
-        if (strcmp(param, ours[i]) == 0)
-            code = CLI_USAGE;
-    if (code == CLI_OK)
-        code = cli_output_write(&run->out, answer.bytes, answer.size, run->picture, 0);
-    free(answer.bytes);
-    free(bytes);
-    return code;
+    return remote_post_file(r, "/explain", query, sizeof query / sizeof query[0], run->picture, &run->out);
 }
 
 int cli_explain(int argc, char **argv)
 {
     struct explain_run run = {.out = {.path = NULL}};
-    uint64_t tokens_max = 0;
     struct remote remote = {0};
-    struct cli_engine with = {.precision = NULL};
     const struct cli_option options[] = {
         {"output", CLI_TEXT, (void *)&run.out.path, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
         {"view", CLI_TEXT, (void *)&run.request.view, 0, 0, "VIEW", "keys or tokens, whichever there is",
@@ -141,21 +105,15 @@ int cli_explain(int argc, char **argv)
          "block to look at, counted from 0"},
         {"head", CLI_TEXT, (void *)&run.request.head, 0, 0, "N", "all", "head to look at, counted from 0"},
         {"side", CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "512", "longer side of the PNG in pixels"},
-        {"size", CLI_TEXT, (void *)&run.size, 0, 0, "SIZE", "the model's",
-         "what the model sees: HxW, or native for the picture's own"},
-        {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096", "limit of patches for --size"},
-        CLI_OUTPUT_JSON_OPTION(&run.out) CLI_ENGINE_OPTIONS(&with) REMOTE_OPTIONS(&remote){0},
+        CLI_SIZE_OPTIONS(&run.with) CLI_OUTPUT_JSON_OPTION(&run.out) CLI_ENGINE_OPTIONS(&run.with)
+            REMOTE_OPTIONS(&remote){0},
     };
     int count;
-    int code = remote_parse(&remote, &with, options, argc, argv, 0, 1, &count);
+    int code = remote_parse(&remote, &run.with, options, argc, argv, 0, 1, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    if (run.out.path == NULL)
-        return cli_fail_usage("-o is missing: where to write the PNG");
     if (cli_output_check(&run.out) != CLI_OK)
         return CLI_USAGE;
-    if (remote.asks && tokens_max != 0)
-        return cli_fail_usage("--tokens-max is not for a daemon, which has the setting picture_tokens_max instead");
     run.picture = count > 0 ? argv[1] : NULL;
     if (remote.asks)
         return ask(&remote, &run);
@@ -164,10 +122,8 @@ int cli_explain(int argc, char **argv)
     if (m == NULL)
         return CLI_FAILED;
     struct engine_options o = {.images_max = 1, .streams_max = 1, .rows_max = 1};
-    if (run.size != NULL)
-        o.tokens_max = tokens_max != 0 ? (uint32_t)tokens_max : PICTURE_TOKENS_DEFAULT;
     run.model = m;
-    run.engine = cli_open_engine(m, &with, &o);
+    run.engine = cli_open_engine(m, &run.with, &o);
     code = run.engine != NULL ? explain(&run) : CLI_FAILED;
     engine_close(run.engine);
     model_free(m);

@@ -37,7 +37,7 @@ int generate_print_json(const struct generate_options *r, const struct text_outp
 {
     if (!r->json)
         return CLI_OK;
-    json_t *text = cli_json_text(o->bytes != NULL ? (const char *)o->bytes : "", o->size);
+    json_t *text = cli_json_text(o->collected.bytes != NULL ? o->collected.bytes : "", o->collected.size);
     const json_int_t given = (json_int_t)prompt;
     return cli_print_json(json_pack("{s:s, s:o, s:I, s:s, s:I, s:{s:I, s:I, s:I, s:I}}", "model", model, "text", text,
                                     "tokens", end->generated, "finish_reason", end->finish, "seed", (json_int_t)seed,

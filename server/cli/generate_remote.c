@@ -182,7 +182,7 @@ static int listen_to(const struct remote *remote, const struct generate_options 
     for (;;) {
         struct remote_answer answer = {0};
         trouble = (struct remote_trouble){.passes = false};
-        const int code = remote_post(remote, &request, &answer, NULL);
+        const int code = remote_post(remote, &request, &answer);
         free(answer.bytes);
         if (l->end.finish != NULL && code == CLI_OK)
             return CLI_OK;

@@ -24,11 +24,8 @@ int cli_health(int argc, char **argv)
     };
     int count;
     json_t *answer = NULL;
-    int code = cli_parse(options, argc, argv, 0, 0, &count);
+    int code = locate_parse(&l, false, options, argc, argv, 0, 0, &count);
     if (code != CLI_OK || count < 0)
-        return code;
-    code = locate_daemon(&l);
-    if (code != CLI_OK)
         return code;
     l.to.timeout_s = timeout_s;
     code = remote_get_json(&l.to, ready ? "/readyz" : "/healthz", &answer);

@@ -8,6 +8,7 @@
 #include "config/json.h"
 #include "server/cli/cli.h"
 #include "server/cli/remote.h"
+#include "server/cli/table.h"
 
 /* 1234567 -> "1,234,567" */
 static const char *grouped(uint64_t n, char out[32])
@@ -22,15 +23,6 @@ static const char *grouped(uint64_t n, char out[32])
     }
     out[at] = '\0';
     return out;
-}
-
-static void print_shape(const struct tensor_info *t, char *out, size_t size)
-{
-    size_t at = (size_t)snprintf(out, size, "[");
-    for (uint32_t i = 0; i < t->rank && at < size; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%" PRIu64, i > 0 ? ", " : "", t->shape[i]);
-    if (at < size)
-        (void)snprintf(out + at, size - at, "]");
 }
 
 static void print_architecture(const struct model_config *c)
@@ -78,25 +70,6 @@ static void print_costs(const struct model *m, const struct engine_info *info)
                  info->threads == 1 ? "" : "s", info->precision, info->blas);
 }
 
-static void print_tensors(const struct model *m)
-{
-    char n[32], shape[24 * TENSOR_RANK_MAX];
-    int name_width = 6, shape_width = 5;
-    for (size_t i = 0; i < m->tensor_count; i++) {
-        const int length = (int)strlen(m->tensors[i].name);
-        print_shape(&m->tensors[i], shape, sizeof shape);
-        name_width = length > name_width ? length : name_width;
-        shape_width = (int)strlen(shape) > shape_width ? (int)strlen(shape) : shape_width;
-    }
-    (void)printf("\n%-*s  dtype  %-*s  %12s\n", name_width, "tensor", shape_width, "shape", "bytes");
-    for (size_t i = 0; i < m->tensor_count; i++) {
-        const struct tensor_info *t = &m->tensors[i];
-        print_shape(t, shape, sizeof shape);
-        (void)printf("%-*s  %-5s  %-*s  %12s\n", name_width, t->name, dtype_name(t->dtype), shape_width, shape,
-                     grouped(t->bytes, n));
-    }
-}
-
 static json_t *describe_tensors(const struct model *m)
 {
     json_t *list = json_array();
@@ -113,6 +86,21 @@ static json_t *describe_tensors(const struct model *m)
         }
     }
     return list;
+}
+
+static void print_tensors(const struct model *m)
+{
+    static const struct table_column columns[] = {
+        {"tensor", "name", TABLE_TEXT, NULL},
+        {"dtype", "dtype", TABLE_TEXT, NULL},
+        {"shape", "shape", TABLE_TEXT, NULL},
+        {"bytes", "bytes", TABLE_COUNT, NULL},
+        {0},
+    };
+    json_t *tensors = describe_tensors(m);
+    (void)printf("\n");
+    table_print(stdout, columns, tensors, SIZE_MAX);
+    json_decref(tensors);
 }
 
 /* What the mixer has of these is there, as in config.json. */

@@ -32,10 +32,9 @@
 #define CPU_SHARE_HIGH 0.8 /* beyond it the times are partly this program's own */
 #define FIND_NEAR 0.05     /* the rate that holds is found to a twentieth */
 
-/* What the command line says beside the options of a run. Where 0 is a value, less says that it is not given. */
+/* What the command line says beside the options of a run. */
 struct words {
-    uint64_t requests, max_tokens;
-    double duration_s, temperature, p99_ms;
+    double p99_ms;
     bool finds_rate, json;
 };
 
@@ -48,23 +47,20 @@ void load_bodies_clear(struct load_bodies *b)
     free(b->at);
 }
 
-/* Takes bytes, even if it fails. */
+/* Make room for so many. */
+static int begin_bodies(struct load_bodies *b, size_t count)
+{
+    b->at = calloc(count, sizeof *b->at);
+    return b->at != NULL ? CLI_OK : cli_fail("out of memory");
+}
+
+/* There is room for it. Takes bytes, even if it fails. */
 static int add_body(struct load_bodies *b, uint8_t *bytes, size_t size)
 {
     if (size > LOAD_BODIES_BYTES_MAX - b->bytes) {
         free(bytes);
         return cli_fail("the bodies of the requests take more than %" PRIu64 " bytes; give fewer pictures",
                         LOAD_BODIES_BYTES_MAX);
-    }
-    if (b->count == b->room) {
-        const size_t room = b->room == 0 ? LOAD_PROMPTS_MAX : 2 * b->room;
-        struct load_body *more = realloc(b->at, room * sizeof *more);
-        if (more == NULL) {
-            free(bytes);
-            return cli_fail("out of memory");
-        }
-        b->at = more;
-        b->room = room;
     }
     b->at[b->count++] = (struct load_body){bytes, size};
     b->bytes += size;
@@ -90,7 +86,9 @@ static int add_pictures(struct load_bodies *b, const struct load_options *o)
     struct cli_pictures pictures = {.count = 0};
     int code = CLI_OK;
     for (size_t i = 0; i < o->picture_count && code == CLI_OK; i++)
-        code = cli_pictures_add(&pictures, o->pictures[i]);
+        code = cli_pictures_add(&pictures, o->pictures[i], false);
+    if (code == CLI_OK)
+        code = begin_bodies(b, pictures.count);
     for (size_t i = 0; i < pictures.count && code == CLI_OK; i++)
         code = add_picture(b, pictures.paths[i]);
     cli_pictures_clear(&pictures);
@@ -133,7 +131,9 @@ static int add_prompts(struct load_bodies *b, const struct load_options *o)
 {
     uint8_t *source = NULL, *prompt = NULL;
     size_t size = 0, from = 0;
-    int code = read_source(&source, &size, o);
+    int code = begin_bodies(b, LOAD_PROMPTS_MAX);
+    if (code == CLI_OK)
+        code = read_source(&source, &size, o);
     const size_t length = o->prompt_bytes > 0 ? (size_t)o->prompt_bytes : size;
     if (code == CLI_OK && size == 0 && length > 0)
         code = cli_fail("the prompt is empty, and --prompt-bytes is %zu: expected text to fill them with", length);
@@ -190,13 +190,6 @@ static bool has_times(const struct load_options *o, enum load_time what)
     return !times[what].of_streams || !(o->picture_count > 0 || o->whole);
 }
 
-/* Print text of the daemon, or of any other server, without control characters that a terminal would obey. */
-static void print_plain(const char *text)
-{
-    for (; *text != '\0'; text++)
-        (void)putchar((unsigned char)*text < 0x20 || *text == 0x7f ? '.' : *text);
-}
-
 static void print_counts(const struct load_result *r)
 {
     (void)printf("requests          %" PRIu64 ": %" PRIu64 " answered, %" PRIu64 " failed", r->requests, r->answered,
@@ -208,7 +201,7 @@ static void print_counts(const struct load_result *r)
     (void)printf("\n");
     for (size_t i = 0; i < r->failure_count; i++) {
         (void)printf("  %-15s %" PRIu64 ", the first: ", r->failures[i].what, r->failures[i].count);
-        print_plain(r->failures[i].detail[0] != '\0' ? r->failures[i].detail : "no message");
+        cli_print_field(stdout, r->failures[i].detail[0] != '\0' ? r->failures[i].detail : "no message");
         (void)printf("\n");
     }
 }
@@ -393,26 +386,26 @@ static bool is_header(const char *line)
 }
 
 /* The name of the first option given that is about generated text; NULL: none. */
-static const char *text_option(const struct load_options *o, const struct words *w)
+static const char *text_option(const struct load_options *o)
 {
     return o->prompt != NULL        ? "prompt"
            : o->prompt_file != NULL ? "prompt-file"
            : o->prompt_bytes > 0    ? "prompt-bytes"
-           : w->max_tokens > 0      ? "max-tokens"
-           : w->temperature >= 0    ? "temperature"
+           : o->max_tokens > 0      ? "max-tokens"
+           : o->temperature >= 0    ? "temperature"
            : o->whole               ? "no-stream"
                                     : NULL;
 }
 
 static int check(const struct load_options *o, const struct words *w)
 {
-    if (o->picture_count > 0 && text_option(o, w) != NULL)
-        return cli_fail_usage("--%s is for texts, and \"%s\" is a picture", text_option(o, w), o->pictures[0]);
+    if (o->picture_count > 0 && text_option(o) != NULL)
+        return cli_fail_usage("--%s is for texts, and \"%s\" is a picture", text_option(o), o->pictures[0]);
     if (o->prompt != NULL && o->prompt_file != NULL)
         return cli_fail_usage("--prompt and --prompt-file are two prompts; give one");
     if (w->finds_rate != (w->p99_ms > 0))
         return cli_fail_usage("--find-rate and --p99 go together: which rate is answered within how many milliseconds");
-    if (w->finds_rate && (o->rate > 0 || w->requests > 0))
+    if (w->finds_rate && (o->rate > 0 || o->requests > 0))
         return cli_fail_usage("--find-rate chooses the rate of runs of --duration; leave out --rate and --requests");
     for (size_t i = 0; i < o->headers.count; i++)
         if (!is_header(o->headers.at[i]))
@@ -423,12 +416,16 @@ static int check(const struct load_options *o, const struct words *w)
 /* Fill in what was not given. */
 static void complete(struct load_options *o, const struct words *w)
 {
-    o->requests = w->requests > 0 ? w->requests : UINT64_MAX;
-    o->duration_s = w->duration_s > 0 ? w->duration_s : w->requests > 0 ? INFINITY : DURATION_S;
+    if (o->duration_s <= 0)
+        o->duration_s = o->requests > 0 ? INFINITY : DURATION_S;
+    if (o->requests == 0)
+        o->requests = UINT64_MAX;
     if (o->concurrency == 0)
         o->concurrency = o->rate > 0 || w->finds_rate ? LOAD_CLIENTS_OPEN : 1;
-    o->max_tokens = w->max_tokens > 0 ? w->max_tokens : 256;
-    o->temperature = w->temperature >= 0 ? w->temperature : 1.0;
+    if (o->max_tokens == 0)
+        o->max_tokens = 256;
+    if (o->temperature < 0)
+        o->temperature = 1.0;
 }
 
 static int parse(struct load_options *o, struct words *w, int argc, char **argv, int *count)
@@ -442,9 +439,9 @@ static int parse(struct load_options *o, struct words *w, int argc, char **argv,
          "find the highest rate whose answers are whole within --p99, by bisection"},
         {"p99", CLI_NUMBER, &w->p99_ms, 1e-3, 1e3 * LOAD_DURATION_MAX_S, "MS", NULL,
          "what 99 of 100 answers of --find-rate may take"},
-        {"duration", CLI_NUMBER, &w->duration_s, LOAD_DURATION_MIN_S, LOAD_DURATION_MAX_S, "SECONDS",
+        {"duration", CLI_NUMBER, &o->duration_s, LOAD_DURATION_MIN_S, LOAD_DURATION_MAX_S, "SECONDS",
          "10, or as long as --requests takes", "how long to send"},
-        {"requests", CLI_UNSIGNED, &w->requests, 1, LOAD_REQUESTS_MAX, "N", NULL, "send at most N requests"},
+        {"requests", CLI_UNSIGNED, &o->requests, 1, LOAD_REQUESTS_MAX, "N", NULL, "send at most N requests"},
         {"warmup", CLI_NUMBER, &o->warmup_s, 0, LOAD_DURATION_MAX_S, "SECONDS", "0",
          "how long to send before measuring starts"},
         {"timeout", CLI_NUMBER, &o->timeout_s, 1e-3, LOAD_TIMEOUT_MAX_S, "SECONDS", "120",
@@ -456,8 +453,8 @@ static int parse(struct load_options *o, struct words *w, int argc, char **argv,
         {"prompt-file", CLI_TEXT, (void *)&o->prompt_file, 0, 0, "FILE", NULL, "read the text to continue from a file"},
         {"prompt-bytes", CLI_UNSIGNED, &o->prompt_bytes, 1, GENERATE_PROMPT_MAX, "N", NULL,
          "cut the text into prompts of N bytes, sent in turn; it is repeated as needed"},
-        {"max-tokens", CLI_UNSIGNED, &w->max_tokens, 1, GENERATE_TOKENS_MAX, "N", "256", "how many bytes to generate"},
-        {"temperature", CLI_NUMBER, &w->temperature, 0, SAMPLER_TEMPERATURE_MAX, "X", "1",
+        {"max-tokens", CLI_UNSIGNED, &o->max_tokens, 1, GENERATE_TOKENS_MAX, "N", "256", "how many bytes to generate"},
+        {"temperature", CLI_NUMBER, &o->temperature, 0, SAMPLER_TEMPERATURE_MAX, "X", "1",
          "randomness; 0 always takes the most likely byte"},
         {"no-stream", CLI_FLAG, &o->whole, 0, 0, NULL, NULL, "ask for the whole text in one answer"},
         {"model", CLI_TEXT, (void *)&o->to.model, 0, 0, "NAME", "the daemon's own", "model to ask for"},
@@ -493,8 +490,8 @@ static int report(const struct load_options *o, const struct words *w, const str
 
 int cli_load(int argc, char **argv)
 {
-    struct load_options o = {.timeout_s = 120};
-    struct words w = {.temperature = -1};
+    struct load_options o = {.timeout_s = 120, .temperature = -1};
+    struct words w = {.json = false};
     struct load_bodies bodies = {.count = 0};
     int count;
     int code = parse(&o, &w, argc, argv, &count);

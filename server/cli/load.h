@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "server/cli/cli.h"
+#include "server/cli/held.h"
 #include "server/cli/remote.h"
 
 /* ---- what is asked for ------------------------------------------------------------------------------------------- */
@@ -29,7 +30,7 @@ struct load_body {
 
 struct load_bodies {
     struct load_body *at; /* [count], sent in turn */
-    size_t count, room;
+    size_t count;
     uint64_t bytes;
 };
 
@@ -114,7 +115,7 @@ enum load_form {
     LOAD_ERROR   /* the daemon's message about a request that failed */
 };
 
-/* `held` stays from one answer to the next; the caller frees it. */
+/* The memory of `held` stays from one answer to the next; the caller frees it. */
 struct load_answer {
     enum load_form form;
     struct load_result *into; /* its gaps; NULL: not measured */
@@ -123,8 +124,7 @@ struct load_answer {
     bool finished;            /* a finish_reason was there */
     const char *fault;        /* static; NULL: none so far */
     char detail[LOAD_DETAIL_MAX];
-    char *held; /* a line without its end, or the whole body */
-    size_t used, room;
+    struct held held; /* a line without its end, or the whole body */
 };
 void load_answer_begin(struct load_answer *a, enum load_form form, struct load_result *into);
 void load_answer_take(struct load_answer *a, const char *bytes, size_t n, double now_s);

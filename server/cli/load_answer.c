@@ -93,49 +93,19 @@ static void take_event(struct load_answer *a, const char *text, size_t n, double
     json_decref(event);
 }
 
-static bool hold(struct load_answer *a, const char *bytes, size_t n)
-{
-    if (n > LOAD_ANSWER_MAX - a->used) {
-        set_fault(a, "answer", "it is larger than any answer that was asked for");
-        return false;
-    }
-    if (n > a->room - a->used) {
-        const size_t room = 2 * (a->used + n);
-        char *more = realloc(a->held, room);
-        if (more == NULL) {
-            set_fault(a, "answer", "no memory to keep it");
-            return false;
-        }
-        a->held = more;
-        a->room = room;
-    }
-    if (n > 0)
-        memcpy(a->held + a->used, bytes, n);
-    a->used += n;
-    return true;
-}
-
 /* The daemon's events are one "data:" line each; other lines (": ping") and blank ones mean nothing here. */
 static void take_lines(struct load_answer *a, const char *bytes, size_t n, double now_s)
 {
     static const char data[] = "data:";
     const size_t name = sizeof data - 1;
-    for (const char *end; n > 0; n -= (size_t)(end - bytes), bytes = end) {
-        const char *line = memchr(bytes, '\n', n);
-        end = line != NULL ? line + 1 : bytes + n;
-        if (!hold(a, bytes, (size_t)(end - bytes)))
-            return;
-        if (line == NULL)
-            return;
-        if (a->used >= name && memcmp(a->held, data, name) == 0)
-            take_event(a, a->held + name, a->used - name, now_s);
-        a->used = 0;
-    }
+    for (; held_line(&a->held, &bytes, &n, LOAD_ANSWER_MAX); a->held.size = 0)
+        if (strncmp(a->held.bytes, data, name) == 0)
+            take_event(a, a->held.bytes + name, a->held.size - name, now_s);
 }
 
 void load_answer_begin(struct load_answer *a, enum load_form form, struct load_result *into)
 {
-    *a = (struct load_answer){.form = form, .into = into, .held = a->held, .room = a->room};
+    *a = (struct load_answer){.form = form, .into = into, .held = {.bytes = a->held.bytes, .room = a->held.room}};
 }
 
 void load_answer_take(struct load_answer *a, const char *bytes, size_t n, double now_s)
@@ -144,13 +114,15 @@ void load_answer_take(struct load_answer *a, const char *bytes, size_t n, double
         take_lines(a, bytes, n, now_s);
     else if (a->first_s <= 0.0)
         a->first_s = now_s;
-    if (a->form == LOAD_TEXT || (a->form == LOAD_ERROR && a->used < 16 * sizeof a->detail)) /* that may be any page */
-        (void)hold(a, bytes, n);
+    if (a->form == LOAD_TEXT || (a->form == LOAD_ERROR && a->held.size < 16 * sizeof a->detail)) /* any page */
+        (void)held_add(&a->held, bytes, n, LOAD_ANSWER_MAX);
+    if (a->held.fault != NULL)
+        set_fault(a, "answer", a->held.fault);
 }
 
 void load_answer_end(struct load_answer *a)
 {
-    json_t *object = a->form == LOAD_TEXT || a->form == LOAD_ERROR ? read_object(a->held, a->used) : NULL;
+    json_t *object = a->form == LOAD_TEXT || a->form == LOAD_ERROR ? read_object(a->held.bytes, a->held.size) : NULL;
     const char *reason = json_string_value(json_object_get(object, "finish_reason"));
     if (a->form == LOAD_TEXT && a->fault == NULL) {
         const json_int_t count = json_integer_value(json_object_get(object, "tokens"));

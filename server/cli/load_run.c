@@ -422,11 +422,11 @@ static int init(struct run *r)
 {
     const struct load_options *o = r->o;
     const bool classifies = o->picture_count > 0;
-    const struct remote_parameter model = {"model", o->to.model};
+    const struct remote_parameter model = {"model", o->to.model, false};
     const struct remote_request q = {.path = classifies ? "/classify" : "/generate",
                                      .query = &model,
                                      .query_count = classifies ? 1 : 0, /* of a text it is in the body */
-                                     .type = classifies ? "application/octet-stream" : "application/json",
+                                     .type = classifies ? NULL : "application/json",
                                      .headers = &o->headers};
     const int code = remote_address(&r->url, &r->headers, &o->to, &q);
     if (code != CLI_OK)
@@ -457,12 +457,12 @@ static void clear(struct run *r)
 {
     for (size_t i = 0; i < r->client_count; i++) {
         curl_easy_cleanup(r->clients[i].easy);
-        free(r->clients[i].answer.held);
+        free(r->clients[i].answer.held.bytes);
     }
     if (r->multi != NULL)
         (void)curl_multi_cleanup(r->multi);
     curl_slist_free_all(r->headers);
-    free(r->url);
+    curl_free(r->url);
     free(r->idle);
     free(r->clients);
     if (r->epoll >= 0)
@@ -476,7 +476,7 @@ static int probe(const struct load_options *o)
     struct remote to = o->to;
     struct remote_answer answer = {0};
     to.timeout_s = LOAD_PROBE_S;
-    const int code = remote_post(&to, &q, &answer, NULL);
+    const int code = remote_post(&to, &q, &answer);
     free(answer.bytes);
     return code;
 }

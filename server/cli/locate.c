@@ -103,26 +103,18 @@ static int from_config(struct locate *l, bool admin)
                           file);
 }
 
-static int locate(struct locate *l, bool admin)
+int locate_parse(struct locate *l, bool admin, const struct cli_option *options, int argc, char **argv, int min,
+                 int max, int *count)
 {
-    if (l->to.url == NULL && l->to.unix_path == NULL) {
-        const int code = from_config(l, admin);
-        if (code != CLI_OK)
-            return code;
-    }
+    int code = cli_parse(options, argc, argv, min, max, count);
+    if (code == CLI_OK && *count >= 0 && l->to.url == NULL && l->to.unix_path == NULL)
+        code = from_config(l, admin);
+    if (code != CLI_OK || *count < 0)
+        return code;
     if (l->to.url == NULL)
         l->to.url = "http://localhost";
-    return CLI_OK;
-}
-
-int locate_daemon(struct locate *l)
-{
-    return locate(l, false);
-}
-
-int locate_admin(struct locate *l)
-{
-    const int code = locate(l, true);
+    if (!admin)
+        return CLI_OK;
     l->to.timeout_s = ADMIN_ANSWER_S;
-    return code == CLI_OK ? remote_check(&l->to) : code;
+    return remote_check(&l->to);
 }

@@ -21,12 +21,12 @@ struct locate {
     {"config", CLI_TEXT, (void *)&(l)->config, 0, 0, "FILE", "aftd's own", "the daemon's configuration"}, \
         REMOTE_DAEMON_OPTIONS(&(l)->to)
 
-/* Fill in `to`: from the options, or else from the configuration. Prints what is wrong and returns CLI_USAGE.
- * locate_daemon: where it serves everybody. An address that means every interface becomes the loopback's, and the
- * certificate at an address that the configuration names is not verified: it names what clients call this machine.
- * Without TCP the Unix socket is asked, or the admin listener, which serves the same. No key is sent. */
-int locate_daemon(struct locate *l);
-/* The admin listener, with the key and a time limit for each answer. */
-int locate_admin(struct locate *l);
+/* cli_parse, then fill in `to`: from the options, or else from the configuration. Prints what is wrong and returns an
+ * exit code. The daemon is asked where it serves everybody, without a key. An address that means every interface is
+ * the loopback's, and the certificate at an address that the configuration names is not verified: it names what clients
+ * call this machine. Without TCP the Unix socket is asked, or the admin listener, which serves the same.
+ * `admin`: the admin listener, with the key and a time limit for each answer. */
+int locate_parse(struct locate *l, bool admin, const struct cli_option *options, int argc, char **argv, int min,
+                 int max, int *count);
 
 #endif

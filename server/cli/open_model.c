@@ -70,7 +70,6 @@ static enum status find_model(struct found_model *ret, const char *name, struct 
 static void warn(void *arg, const char *message)
 {
     (void)arg;
-    cli_wait_end(); /* that for the model, which prints too */
     cli_warn(message);
 }
 
@@ -80,9 +79,10 @@ enum status cli_try_model(struct model **ret, const char *name, struct error *er
     enum status st = find_model(&found, name, err);
     if (st == OK && found.version != 0) /* whose folder is named by a number */
         st = model_check_name(found.name, strlen(found.name), found.path, err);
+    if (st != OK)
+        return st;
     cli_wait_begin("loading", name);
-    if (st == OK)
-        st = model_load_as(ret, found.version != 0 ? found.name : NULL, found.path, warn, NULL, err);
+    st = model_load_as(ret, found.version != 0 ? found.name : NULL, found.path, warn, NULL, err);
     cli_wait_end();
     if (st == OK)
         (void)snprintf(loaded_dir, sizeof loaded_dir, "%s", found.path);
@@ -117,6 +117,8 @@ const char *cli_precision_wish(const struct cli_engine *with)
 
 int cli_engine_refuse(const struct cli_engine *with)
 {
+    if (with->tokens_max != 0)
+        return cli_fail_usage("--tokens-max is not for a daemon, which has the setting picture_tokens_max instead");
     if (with->precision == NULL && with->threads == 0)
         return CLI_OK;
     const char *option = with->precision != NULL ? "precision" : "threads";
@@ -129,6 +131,8 @@ enum status cli_try_engine(struct engine **ret, const struct model *m, const str
     struct precision_choice chosen;
     o->isa = getenv("AFTD_ISA");
     o->threads = (uint32_t)with->threads;
+    if (with->size != NULL)
+        o->tokens_max = with->tokens_max != 0 ? (uint32_t)with->tokens_max : PICTURE_TOKENS_DEFAULT;
     enum status st =
         precision_choose(&chosen, cli_precision_wish(with), m->name, loaded_dir, precision_stored(m), o->isa, err);
     if (st != OK)

@@ -131,22 +131,8 @@ static int add_text(const struct cli_option *o, const char *value)
     return CLI_OK;
 }
 
-/* "f32|bf16|auto" -> "f32, bf16 or auto" */
-static void list_words(const char *words, char *out, size_t size)
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (const char *at = words; *at != '\0' && used < size;) {
-        const size_t length = strcspn(at, "|");
-        const char *before = at == words ? "" : at[length] == '\0' ? " or " : ", ";
-        used += (size_t)snprintf(out + used, size - used, "%s%.*s", before, (int)length, at);
-        at += length + (at[length] == '|' ? 1 : 0);
-    }
-}
-
 static int set_choice(const struct cli_option *o, const char *value)
 {
-    char expected[128];
     assert(o->argument != NULL);
     for (const char *at = o->argument; value[0] != '\0' && at != NULL; at = strchr(at, '|')) {
         at += *at == '|' ? 1 : 0;
@@ -155,8 +141,7 @@ static int set_choice(const struct cli_option *o, const char *value)
             return CLI_OK;
         }
     }
-    list_words(o->argument, expected, sizeof expected);
-    return cli_fail_usage("--%s is \"%s\", expected %s", o->name, value, expected);
+    return cli_fail_usage("--%s is \"%s\", expected %s", o->name, value, o->argument);
 }
 
 static int set_option(const struct cli_option *o, const char *value)
@@ -182,20 +167,12 @@ static int set_option(const struct cli_option *o, const char *value)
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */
 
-/* --name, --name=value */
-static const struct cli_option *find_long(const struct cli_option *options, const char *name, size_t length)
+/* Of that letter, if it is not 0, or else of that name [length]. */
+static const struct cli_option *find(const struct cli_option *options, char letter, const char *name, size_t length)
 {
     for (const struct cli_option *o = options; o->name != NULL; o++)
-        if (strlen(o->name) == length && strncmp(o->name, name, length) == 0)
-            return o;
-    return NULL;
-}
-
-/* -x, -xvalue */
-static const struct cli_option *find_short(const struct cli_option *options, char letter)
-{
-    for (const struct cli_option *o = options; o->name != NULL; o++)
-        if (letter != 0 && cli_letter(o->name) == letter)
+        if (letter != 0 ? cli_letter(o->name) == letter
+                        : strlen(o->name) == length && strncmp(o->name, name, length) == 0)
             return o;
     return NULL;
 }
@@ -217,13 +194,13 @@ static int take_option(const struct cli_option *options, int argc, char **argv, 
     const char *given = argv[*at], *value = NULL;
     const struct cli_option *o;
     if (given[1] != '-') {
-        o = find_short(options, given[1]);
+        o = find(options, given[1], NULL, 0);
         value = given[2] != '\0' ? given + 2 : NULL;
         if (o != NULL && o->kind == CLI_FLAG && value != NULL)
             o = NULL; /* letters are not put together */
     } else {
         const char *equals = strchr(given, '=');
-        o = find_long(options, given + 2, equals != NULL ? (size_t)(equals - given) - 2 : strlen(given) - 2);
+        o = find(options, 0, given + 2, strcspn(given + 2, "="));
         value = equals != NULL ? equals + 1 : NULL;
     }
     if (o == NULL)

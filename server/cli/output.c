@@ -12,6 +12,7 @@
 #include "config/json.h"
 #include "server/cli/cli.h"
 #include "server/core/text.h"
+#include "server/media/png.h"
 
 static bool write_all(int fd, const uint8_t *bytes, size_t size)
 {
@@ -109,6 +110,8 @@ json_t *cli_json_text(const void *bytes, size_t size)
 
 int cli_output_check(const struct cli_output *o)
 {
+    if (o->path == NULL)
+        return cli_fail_usage("-o is missing: where to write the PNG");
     if (o->json && strcmp(o->path, "-") == 0)
         return cli_fail_usage("--json and the file would both go to standard output: use -o FILE");
     return CLI_OK;
@@ -130,8 +133,20 @@ int cli_output_write(const struct cli_output *o, const void *bytes, size_t size,
     return cli_print_json(told);
 }
 
-void cli_print_field(const char *text)
+int cli_output_png(const struct cli_output *o, const struct picture *p, const char *input)
+{
+    char *png = NULL;
+    size_t size = 0;
+    struct error err;
+    if (png_encode(&png, &size, p, &err) != OK)
+        return cli_fail_error(&err);
+    const int code = cli_output_write(o, png, size, input, 0);
+    free(png);
+    return code;
+}
+
+void cli_print_field(FILE *to, const char *text)
 {
     for (; *text != '\0'; text++)
-        (void)printf((unsigned char)*text < 0x20 || *text == 0x7f ? "\\x%02x" : "%c", (unsigned char)*text);
+        (void)fprintf(to, (unsigned char)*text < 0x20 || *text == 0x7f ? "\\x%02x" : "%c", (unsigned char)*text);
 }

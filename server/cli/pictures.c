@@ -1,10 +1,8 @@
 /* pictures.c - see pictures.h. */
 #include "server/cli/pictures.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <limits.h>
-#include <stdio.h>
+#include <fts.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,31 +29,30 @@ static int add(struct cli_pictures *p, const char *path)
     return CLI_OK;
 }
 
-static int is_picture_name(const struct dirent *e)
+static int by_name(const FTSENT **a, const FTSENT **b)
 {
-    return picture_has_name(e->d_name);
+    return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-static int add_folder(struct cli_pictures *p, const char *path)
+static int add_folder(struct cli_pictures *p, const char *path, bool deep)
 {
-    struct dirent **entries = NULL;
-    char file[PATH_MAX];
-    int code = CLI_OK;
-    const int count = scandir(path, &entries, is_picture_name, alphasort);
-    const char *slash = path[strlen(path) - 1] == '/' ? "" : "/";
-    if (count < 0)
-        return cli_fail("%s: %s", path, strerror(errno));
-    if (count == 0)
-        code = cli_fail("%s holds no picture: expected files named *.jpg, *.jpeg, *.png or *.webp", path);
-    for (int i = 0; i < count; i++) {
-        if (code == CLI_OK &&
-            snprintf(file, sizeof file, "%s%s%s", path, slash, entries[i]->d_name) >= (int)sizeof file)
-            code = cli_fail("%s: the path of %s is too long", path, entries[i]->d_name);
-        if (code == CLI_OK)
-            code = add(p, file);
-        free(entries[i]);
+    char *const roots[] = {(char *)path, NULL};
+    const size_t before = p->count;
+    FTS *walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
+    int code = walk != NULL ? CLI_OK : cli_fail("%s: %s", path, strerror(errno));
+    for (FTSENT *e; code == CLI_OK && (e = fts_read(walk)) != NULL;) {
+        const bool below = e->fts_info == FTS_D && e->fts_level > 0 && !deep;
+        if (below)
+            (void)fts_set(walk, e, FTS_SKIP);
+        if (e->fts_info == FTS_DNR)
+            code = cli_fail("%s: %s", e->fts_path, strerror(e->fts_errno));
+        else if ((below || (e->fts_info != FTS_D && e->fts_info != FTS_DP)) && picture_has_name(e->fts_name))
+            code = add(p, e->fts_path);
     }
-    free((void *)entries);
+    if (walk != NULL)
+        (void)fts_close(walk);
+    if (code == CLI_OK && p->count == before)
+        code = cli_fail("%s holds no picture: expected files named *.jpg, *.jpeg, *.png or *.webp", path);
     return code;
 }
 
@@ -65,9 +62,9 @@ bool cli_is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-int cli_pictures_add(struct cli_pictures *p, const char *path)
+int cli_pictures_add(struct cli_pictures *p, const char *path, bool deep)
 {
-    return cli_is_folder(path) ? add_folder(p, path) : add(p, path);
+    return cli_is_folder(path) ? add_folder(p, path, deep) : add(p, path);
 }
 
 void cli_pictures_clear(struct cli_pictures *p)

@@ -12,9 +12,9 @@ struct cli_pictures {
 };
 
 /* Add a file's path, or "-", as it is; of a folder the files that are named like pictures, sorted, without those of its
- * subfolders. Prints why not and returns CLI_FAILED: a folder that cannot be read or holds none, more than
- * CHECK_FILES_MAX in all, no memory. */
-int cli_pictures_add(struct cli_pictures *p, const char *path);
+ * subfolders unless `deep`. Prints why not and returns CLI_FAILED: a folder that cannot be read or holds none, more
+ * than CHECK_FILES_MAX in all, no memory. */
+int cli_pictures_add(struct cli_pictures *p, const char *path, bool deep);
 void cli_pictures_clear(struct cli_pictures *p);
 
 /* Does the path name a folder? */

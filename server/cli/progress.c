@@ -1,12 +1,9 @@
 /* progress.c - how far a verb has come, on standard error where that is a terminal, and colours; see cli.h. Single
- * threaded, but for the thread that tells of a wait: it prints, under `waiting.lock`, and the main thread does not
- * until it has ended. */
-#include <pthread.h>
+ * threaded. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "server/cli/cli.h"
@@ -75,15 +72,10 @@ void cli_progress_show(struct cli_progress *p, size_t done, const char *says)
 {
     char bar[BAR + 1], time[48];
     const double now = p->on ? cli_now() : 0.0;
-    if (!p->on || (now - p->shown < 1e-3 * REDRAWN_MS && (done < p->total || p->total == 0)))
+    if (!p->on || (now - p->shown < 1e-3 * REDRAWN_MS && done < p->total))
         return;
     p->shown = now;
     is_drawn = true;
-    if (p->total == 0) {
-        say_time(time, sizeof time, now - p->began);
-        (void)fprintf(stderr, "\r%s, %s\033[K", says, time);
-        return;
-    }
     const size_t full = done * BAR / p->total;
     for (size_t i = 0; i < BAR; i++)
         bar[i] = i < full ? '#' : '.';
@@ -110,47 +102,17 @@ void cli_progress_end(struct cli_progress *p)
 
 /* ---- a wait ------------------------------------------------------------------------------------------------------ */
 
-static struct {
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t ended;
-    bool runs, is_over; /* is_over: under the lock */
-    char says[128];
-    struct cli_progress progress;
-} waiting = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
-
-static void *tell_wait(void *arg)
-{
-    struct timespec next;
-    (void)arg;
-    (void)clock_gettime(CLOCK_MONOTONIC, &next);
-    (void)pthread_mutex_lock(&waiting.lock);
-    while (!waiting.is_over) {
-        next.tv_sec++; /* not before the first second is over */
-        if (pthread_cond_clockwait(&waiting.ended, &waiting.lock, CLOCK_MONOTONIC, &next) != 0 && !waiting.is_over)
-            cli_progress_show(&waiting.progress, 0, waiting.says);
-    }
-    (void)pthread_mutex_unlock(&waiting.lock);
-    return NULL;
-}
+static struct cli_progress waiting;
 
 void cli_wait_begin(const char *says, const char *whom)
 {
-    waiting.progress = cli_progress_begin(0);
-    waiting.is_over = false;
-    (void)snprintf(waiting.says, sizeof waiting.says, "%s %.80s", says, whom);
-    waiting.runs = waiting.progress.on && pthread_create(&waiting.thread, NULL, tell_wait, NULL) == 0;
+    waiting = cli_progress_begin(0);
+    is_drawn |= waiting.on;
+    if (waiting.on)
+        (void)fprintf(stderr, "\r%s %.80s\033[K", says, whom);
 }
 
 void cli_wait_end(void)
 {
-    if (waiting.runs) {
-        (void)pthread_mutex_lock(&waiting.lock);
-        waiting.is_over = true;
-        (void)pthread_cond_signal(&waiting.ended);
-        (void)pthread_mutex_unlock(&waiting.lock);
-        (void)pthread_join(waiting.thread, NULL);
-    }
-    waiting.runs = false;
-    cli_progress_end(&waiting.progress);
+    cli_progress_end(&waiting);
 }

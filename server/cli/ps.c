@@ -8,7 +8,7 @@
 #include "server/cli/cli.h"
 #include "server/cli/locate.h"
 #include "server/cli/remote.h"
-#include "server/cli/request_table.h"
+#include "server/cli/table.h"
 
 int cli_ps(int argc, char **argv)
 {
@@ -19,23 +19,15 @@ int cli_ps(int argc, char **argv)
     };
     int count;
     json_t *answer = NULL;
-    int code = cli_parse(options, argc, argv, 0, 0, &count);
+    int code = locate_parse(&l, true, options, argc, argv, 0, 0, &count);
+    if (code == CLI_OK && count >= 0)
+        code = remote_get_json(&l.to, "/admin/requests", &answer);
     if (code != CLI_OK || count < 0)
         return code;
-    code = locate_admin(&l);
-    if (code == CLI_OK)
-        code = remote_get_json(&l.to, "/admin/requests", &answer);
-    if (code != CLI_OK)
-        return code;
-    const json_t *requests = json_object_get(answer, "requests");
-    const json_int_t total = json_integer_value(json_object_get(answer, "total"));
-    if (as_json) {
+    if (as_json)
         code = cli_print_json(json_incref(answer));
-    } else {
-        request_table_print(stdout, requests);
-        if (total > (json_int_t)json_array_size(requests))
-            (void)printf("and %" JSON_INTEGER_FORMAT " more\n", total - (json_int_t)json_array_size(requests));
-    }
+    else
+        table_print_requests(stdout, answer, SIZE_MAX);
     json_decref(answer);
     return code;
 }
@@ -49,7 +41,7 @@ static int cancel(const struct locate *l, const char *id, bool as_json)
     if (code == CLI_OK && as_json)
         code = cli_print_json(json_incref(answer));
     else if (code == CLI_OK)
-        request_table_print(stdout, json_object_get(answer, "requests"));
+        table_print_requests(stdout, answer, SIZE_MAX);
     json_decref(answer);
     return code;
 }
@@ -60,10 +52,7 @@ int cli_cancel(int argc, char **argv)
     bool as_json = false;
     const struct cli_option options[] = {CLI_JSON_OPTION(&as_json) LOCATE_OPTIONS(&l) REMOTE_KEY_OPTION(&l.to){0}};
     int count;
-    int code = cli_parse(options, argc, argv, 1, INT_MAX, &count);
-    if (code != CLI_OK || count < 0)
-        return code;
-    code = locate_admin(&l);
+    int code = locate_parse(&l, true, options, argc, argv, 1, INT_MAX, &count);
     if (code != CLI_OK)
         return code;
     for (int i = 1; i <= count; i++) { /* of those that have ended by themselves, each is told */

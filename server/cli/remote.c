@@ -9,19 +9,21 @@
 #include <string.h>
 
 #include "config/version.h"
+#include "server/cli/held.h"
 
-/* One exchange. While events come, `bytes` holds the line that is not complete yet. */
+/* One exchange. */
 struct call {
     const struct remote_request *request;
-    const char *name; /* of the daemon, for messages */
+    const char *name;   /* of the daemon, for messages */
+    uint8_t *file_body; /* NULL: the body is the request's */
+    size_t body_size;
     CURL *easy;
     struct curl_slist *headers;
-    char *url, *bytes;
-    size_t size, room;
+    char *url;
+    struct held held;         /* the answer, or of events the line that is not complete yet */
     char id[REMOTE_ID_BYTES]; /* of the event whose lines come */
     bool events;              /* the answer is events */
     bool stopped;             /* on_event wants no more, or why was printed */
-    const char *excess;       /* why the answer cannot be read; NULL: it can */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -73,35 +75,6 @@ int remote_parse(struct remote *r, const struct cli_engine *with, const struct c
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
-/* Append `more` to *text, which may be NULL. False: out of memory. */
-static bool add_text(char **text, const char *more)
-{
-    const size_t had = *text != NULL ? strlen(*text) : 0, size = strlen(more);
-    char *longer = realloc(*text, had + size + 1);
-    if (longer == NULL)
-        return false;
-    memcpy(longer + had, more, size + 1);
-    *text = longer;
-    return true;
-}
-
-static bool add_query(char **url, const struct remote_request *q)
-{
-    const char *separator = "?";
-    for (size_t i = 0; i < q->query_count; i++) {
-        if (q->query[i].value == NULL)
-            continue;
-        char *escaped = curl_easy_escape(NULL, q->query[i].value, 0);
-        const bool added = escaped != NULL && add_text(url, separator) && add_text(url, q->query[i].name) &&
-                           add_text(url, "=") && add_text(url, escaped);
-        curl_free(escaped);
-        if (!added)
-            return false;
-        separator = "&";
-    }
-    return true;
-}
-
 static bool add_header(struct curl_slist **list, const char *name, const char *value)
 {
     char *line = NULL;
@@ -116,12 +89,13 @@ static bool add_header(struct curl_slist **list, const char *name, const char *v
 
 int remote_address(char **url, struct curl_slist **headers, const struct remote *r, const struct remote_request *q)
 {
-    const int code = cli_url_make(url, r->url);
+    const int code = remote_url(url, r->url, q);
     if (code != CLI_OK)
         return code;
     /* "Expect:" keeps libcurl from asking for permission, and waiting for it, before it sends a large body */
-    if (!add_text(url, q->path) || !add_query(url, q) ||
-        (q->type != NULL && !add_header(headers, "Content-Type: ", q->type)) || !add_header(headers, "Expect:", "") ||
+    if ((q->method == NULL &&
+         !add_header(headers, "Content-Type: ", q->type != NULL ? q->type : "application/octet-stream")) ||
+        !add_header(headers, "Expect:", "") ||
         (r->key != NULL && !add_header(headers, "Authorization: Bearer ", r->key)) ||
         (q->id != NULL && q->id[0] != '\0' && !add_header(headers, "Last-Event-ID: ", q->id)))
         return cli_fail("out of memory");
@@ -157,14 +131,21 @@ static void set_method(const struct call *c)
         return;
     }
     (void)curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
-    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->size);
-    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, q->size > 0 ? (const char *)q->body : "");
+    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)c->body_size);
+    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS,
+                           c->body_size == 0 ? "" : (const char *)(c->file_body != NULL ? c->file_body : q->body));
 }
 
 /* CLI_OK, or an exit code and why is printed. */
 static int prepare(struct call *c, const struct remote *r)
 {
-    const int code = remote_address(&c->url, &c->headers, r, c->request);
+    const struct remote_request *q = c->request;
+    struct error err;
+    c->body_size = q->size;
+    if (q->file != NULL && q->body == NULL &&
+        cli_read(&c->file_body, &c->body_size, q->file, HTTP_BODY_MAX, &err) != OK)
+        return cli_fail_error(&err);
+    const int code = remote_address(&c->url, &c->headers, r, q);
     if (code != CLI_OK)
         return code;
     c->easy = curl_easy_init();
@@ -195,66 +176,41 @@ static bool is_events(const struct call *c)
            strncmp(type, "text/event-stream", strlen("text/event-stream")) == 0;
 }
 
-/* Keep the bytes, with a NUL after them. False if there are too many. */
-static bool keep(struct call *c, const char *bytes, size_t size, size_t max)
-{
-    if (size > max || c->size > max - size) {
-        c->excess = "is larger than any answer that was asked for";
-        return false;
-    }
-    while (c->room < c->size + size + 1) {
-        const size_t room = c->room == 0 ? 65536 : 2 * c->room;
-        char *more = realloc(c->bytes, room);
-        if (more == NULL) {
-            c->excess = "does not fit into memory";
-            return false;
-        }
-        c->bytes = more;
-        c->room = room;
-    }
-    memcpy(c->bytes + c->size, bytes, size);
-    c->size += size;
-    c->bytes[c->size] = '\0';
-    return true;
-}
-
 /* The line that is complete now. */
 static bool take_line(struct call *c)
 {
     static const char prefix[] = "data: ", id_prefix[] = "id: ";
+    const char *line = c->held.bytes;
     bool good = true;
-    if (strncmp(c->bytes, id_prefix, strlen(id_prefix)) == 0)
-        (void)snprintf(c->id, sizeof c->id, "%s", c->bytes + strlen(id_prefix));
-    if (strncmp(c->bytes, prefix, strlen(prefix)) == 0) {
-        json_t *event = json_loads(c->bytes + strlen(prefix), JSON_ALLOW_NUL, NULL);
+    if (strncmp(line, id_prefix, strlen(id_prefix)) == 0)
+        (void)snprintf(c->id, sizeof c->id, "%s", line + strlen(id_prefix));
+    if (strncmp(line, prefix, strlen(prefix)) == 0) {
+        json_t *event = json_loads(line + strlen(prefix), JSON_ALLOW_NUL, NULL);
         good = json_is_object(event);
         if (!good)
-            c->excess = "has an event that is not a JSON object";
+            c->held.fault = "has an event that is not a JSON object";
         else if (!c->request->on_event(c->request->arg, event))
             good = !(c->stopped = true);
         else if (c->request->id != NULL)
             (void)snprintf(c->request->id, REMOTE_ID_BYTES, "%s", c->id);
         json_decref(event);
     }
-    c->size = 0;
+    c->held.size = 0;
     return good;
 }
 
 static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
 {
     struct call *c = arg;
-    const size_t size = one * n;
+    const char *at = bytes;
+    size_t left = one * n;
     c->events = is_events(c);
     if (!c->events)
-        return keep(c, bytes, size, REMOTE_ANSWER_MAX) ? size : 0;
-    for (size_t at = 0; at < size;) {
-        const char *end = memchr(bytes + at, '\n', size - at);
-        const size_t part = end != NULL ? (size_t)(end - (bytes + at)) : size - at;
-        if (!keep(c, bytes + at, part, REMOTE_EVENT_MAX) || (end != NULL && !take_line(c)))
+        return held_add(&c->held, bytes, left, REMOTE_ANSWER_MAX) ? left : 0;
+    while (held_line(&c->held, &at, &left, REMOTE_EVENT_MAX))
+        if (!take_line(c))
             return 0; /* which ends the transfer */
-        at += part + (end != NULL ? 1 : 0);
-    }
-    return size;
+    return c->held.fault == NULL ? one * n : 0;
 }
 
 /* Print it, or leave it to whoever may try again. */
@@ -272,18 +228,21 @@ static int fail(const struct call *c, bool passes, const char *format, ...)
 }
 
 /* Print what an answer that is an error says, in its own words. */
-static int fail_refused(const struct call *c, long status, char param[ERROR_PARAM_MAX])
+static int fail_refused(const struct call *c, long status)
 {
-    const char *subject = c->request->subject, *message = NULL, *field = NULL;
-    json_t *answer = c->bytes != NULL ? json_loadb(c->bytes, c->size, JSON_ALLOW_NUL, NULL) : NULL;
+    const struct remote_request *q = c->request;
+    const char *subject = q->file, *message = NULL, *field = NULL;
+    json_t *answer = c->held.bytes != NULL ? json_loadb(c->held.bytes, c->held.size, JSON_ALLOW_NUL, NULL) : NULL;
     (void)json_unpack(answer, "{s:{s:s}}", "error", "message", &message);
     (void)json_unpack(answer, "{s:{s:s}}", "error", "param", &field);
     const char *before = subject != NULL ? subject : "", *colon = subject != NULL ? ": " : "";
-    if (param != NULL)
-        (void)snprintf(param, ERROR_PARAM_MAX, "%s", field != NULL ? field : "");
+    int code = CLI_FAILED;
+    for (size_t i = 0; i < q->query_count && field != NULL; i++)
+        if (q->query[i].option && strcmp(q->query[i].name, field) == 0)
+            code = CLI_USAGE;
     const bool passes = status == 502 || status == 503 || status == 504;
-    const bool elsewhere = status == 404 && strncmp(c->request->path, "/admin/", strlen("/admin/")) == 0 &&
-                           message != NULL && strstr(message, c->request->path) != NULL;
+    const bool elsewhere = status == 404 && strncmp(q->path, "/admin/", strlen("/admin/")) == 0 && message != NULL &&
+                           strstr(message, q->path) != NULL;
     const char *advice = status == 401 ? "; give it with --key or in AFT_KEY"
                          : elsewhere ? "; only its admin listener has that, see its settings admin_unix and admin_port"
                                      : "";
@@ -293,7 +252,7 @@ static int fail_refused(const struct call *c, long status, char param[ERROR_PARA
     else
         (void)fail(c, passes, "%s%s%s answers %ld, expected 200; is it aftd?", before, colon, c->name, status);
     json_decref(answer);
-    return CLI_FAILED;
+    return code;
 }
 
 /* Was the certificate signed by nobody who is trusted? For a certificate of another host, libcurl leaves the 1 from
@@ -319,17 +278,17 @@ static int fail_without_answer(const struct call *c, CURLcode result, double tim
                 is_distrusted(c, result) ? "; --ca-file names the certificates to trust" : "");
 }
 
-static int judge(const struct call *c, CURLcode result, double timeout_s, char param[ERROR_PARAM_MAX])
+static int judge(const struct call *c, CURLcode result, double timeout_s)
 {
     const long status = status_of(c);
     if (c->stopped)
         return CLI_FAILED;
-    if (c->excess != NULL)
-        return cli_fail("the answer of %s %s", c->name, c->excess);
+    if (c->held.fault != NULL)
+        return cli_fail("the answer of %s %s", c->name, c->held.fault);
     if (result != CURLE_OK)
         return fail_without_answer(c, result, timeout_s);
     if (status < 200 || status > 299)
-        return fail_refused(c, status, param);
+        return fail_refused(c, status);
     return CLI_OK;
 }
 
@@ -350,31 +309,41 @@ static CURLcode perform(const struct call *c)
     return result;
 }
 
-int remote_post(const struct remote *r, const struct remote_request *q, struct remote_answer *ret,
-                char param[ERROR_PARAM_MAX])
+int remote_post(const struct remote *r, const struct remote_request *q, struct remote_answer *ret)
 {
     struct call c = {.request = q, .name = remote_name(r)};
-    if (param != NULL)
-        param[0] = '\0';
     int code = prepare(&c, r);
     if (code == CLI_OK)
-        code = judge(&c, perform(&c), r->timeout_s, param);
+        code = judge(&c, perform(&c), r->timeout_s);
     if (code == CLI_OK && !c.events) {
-        ret->bytes = c.bytes;
-        ret->size = c.size;
-        c.bytes = NULL;
+        ret->bytes = c.held.bytes;
+        ret->size = c.held.size;
+        c.held.bytes = NULL;
     }
     curl_easy_cleanup(c.easy);
     curl_slist_free_all(c.headers);
-    free(c.url);
-    free(c.bytes);
+    curl_free(c.url);
+    free(c.file_body);
+    free(c.held.bytes);
+    return code;
+}
+
+int remote_post_file(const struct remote *r, const char *path, const struct remote_parameter *query, size_t count,
+                     const char *file, const struct cli_output *out)
+{
+    const struct remote_request q = {.path = path, .query = query, .query_count = count, .file = file};
+    struct remote_answer answer = {0};
+    int code = remote_post(r, &q, &answer);
+    if (code == CLI_OK)
+        code = cli_output_write(out, answer.bytes, answer.size, file, 0);
+    free(answer.bytes);
     return code;
 }
 
 int remote_post_json(const struct remote *r, const struct remote_request *q, json_t **ret)
 {
     struct remote_answer answer = {0};
-    const int code = remote_post(r, q, &answer, NULL);
+    const int code = remote_post(r, q, &answer);
     if (code != CLI_OK)
         return code;
     json_t *object = answer.bytes != NULL ? json_loadb(answer.bytes, answer.size, JSON_ALLOW_NUL, NULL) : NULL;
@@ -390,7 +359,7 @@ int remote_post_json(const struct remote *r, const struct remote_request *q, jso
 int remote_get(const struct remote *r, const char *path, struct remote_answer *ret)
 {
     const struct remote_request q = {.method = "GET", .path = path};
-    return remote_post(r, &q, ret, NULL);
+    return remote_post(r, &q, ret);
 }
 
 int remote_get_json(const struct remote *r, const char *path, json_t **ret)
@@ -403,7 +372,7 @@ int remote_named_json(const struct remote *r, const char *method, const char *fo
 {
     char *escaped = curl_easy_escape(NULL, name, 0), *path = NULL;
     int code = CLI_FAILED;
-    if (escaped != NULL && add_text(&path, folder) && add_text(&path, escaped)) {
+    if (escaped != NULL && asprintf(&path, "%s%s", folder, escaped) >= 0) {
         const struct remote_request q = {.method = method, .path = path};
         code = remote_post_json(r, &q, ret);
     } else {

@@ -44,17 +44,18 @@ int remote_parse(struct remote *r, const struct cli_engine *with, const struct c
 
 struct remote_parameter {
     const char *name, *value; /* NULL: left out */
+    bool option;              /* an option's value: if the daemon refuses it, the command line is wrong */
 };
 
 struct remote_request {
     const char *method;      /* NULL: POST; any other has no body */
-    const char *path, *type; /* Content-Type; NULL: none */
+    const char *path, *type; /* Content-Type; NULL: bytes */
     const struct remote_parameter *query;
     size_t query_count;
     const struct cli_texts *headers; /* "Name: value", beside its own; NULL: none */
-    const void *body;                /* [size], borrowed */
+    const char *file;                /* what messages begin with, such as a picture's path; NULL: nothing */
+    const void *body;                /* [size], borrowed; NULL: what is in the file */
     size_t size;
-    const char *subject; /* what messages begin with, such as a picture's path; NULL: nothing */
     /* If the answer is server-sent events: takes the value of each. False: go no further; it has printed why. */
     bool (*on_event)(void *arg, json_t *event);
     void *arg;
@@ -79,10 +80,11 @@ struct remote_answer {
     size_t size;
 };
 
-/* POST it and read the whole answer. Prints why not and returns CLI_FAILED; *param, if given, is then the field that
- * the daemon found wrong, or empty. free ret->bytes. */
-int remote_post(const struct remote *r, const struct remote_request *q, struct remote_answer *ret,
-                char param[ERROR_PARAM_MAX]);
+/* POST it and read the whole answer. Prints why not and returns an exit code. free ret->bytes. */
+int remote_post(const struct remote *r, const struct remote_request *q, struct remote_answer *ret);
+/* The same of a file, NULL: of nothing; the answer is what the verb puts out. */
+int remote_post_file(const struct remote *r, const char *path, const struct remote_parameter *query, size_t count,
+                     const char *file, const struct cli_output *out);
 /* The same, and the answer is a JSON object: json_decref *ret. */
 int remote_post_json(const struct remote *r, const struct remote_request *q, json_t **ret);
 /* GET a path, in the same way. */
@@ -91,10 +93,13 @@ int remote_get_json(const struct remote *r, const char *path, json_t **ret);
 /* The same by any method, of what is called `name` below the path `folder`, which ends with a slash. */
 int remote_named_json(const struct remote *r, const char *method, const char *folder, const char *name, json_t **ret);
 
-/* What all requests have in common, for one that is made elsewhere. Where it goes, and with what headers: free both
- * whatever comes of it; prints why not and returns an exit code. The rest, set in `easy`: false, out of memory. */
+/* What all requests have in common, for one that is made elsewhere. Where it goes, and with what headers: curl_free
+ * and curl_slist_free_all them whatever comes of it; prints why not and returns an exit code. The rest, set in `easy`:
+ * false, out of memory. */
 int remote_address(char **url, struct curl_slist **headers, const struct remote *r, const struct remote_request *q);
 bool remote_set_up(void *easy, const struct remote *r); /* a CURL */
+/* That URL alone: curl_free it. */
+int remote_url(char **ret, const char *url, const struct remote_request *q);
 
 /* What messages call the daemon. */
 const char *remote_name(const struct remote *r);

@@ -13,7 +13,6 @@
 #include "server/cli/cli.h"
 #include "server/cli/remote.h"
 #include "server/media/picture.h"
-#include "server/media/picture_fit.h"
 
 int cli_score_bits(double *ret, struct engine *e, const uint8_t *bytes, size_t size, struct cli_progress *progress,
                    size_t before)
@@ -77,27 +76,15 @@ static int print_score(const struct scoring *s, const char *model, bool picture,
 
 /* ---- by an engine of our own ------------------------------------------------------------------------------------- */
 
-/* The model's elements of the file, its bytes or those of a picture as the model sees it: *ret is malloc'd. False, and
- * why is printed, if it cannot be read. */
-static bool read_elements(const struct scoring *s, const struct model *m, uint8_t **ret, size_t *size)
+/* The model's elements of the file, its bytes or those of a picture as the model sees it: *ret is malloc'd. */
+static int read_elements(const struct scoring *s, const struct model *m, uint8_t **ret, size_t *size)
 {
     const struct model_config *c = &m->config;
     struct error err;
-    const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
-    struct picture picture = {0};
-    enum status st;
-    if (c->task == TASK_TEXT_GENERATION) {
-        st = cli_read(ret, size, s->file, SCORE_FILE_MAX, &err);
-    } else {
-        st = cli_read_picture(&picture, s->file, &(const struct picture_wish){.shorter = c->resize_to}, &err);
-        if (st == OK)
-            st = picture_fit_apply(ret, &trained, &picture, c, &err);
-        *size = (size_t)3 * c->size[0] * c->size[1];
-        picture_clear(&picture);
-    }
-    if (st != OK)
-        (void)cli_fail_error(&err);
-    return st == OK;
+    *size = (size_t)3 * c->size[0] * c->size[1];
+    if (c->task == TASK_IMAGE_GENERATION)
+        return cli_read_pixels(ret, s->file, c);
+    return cli_read(ret, size, s->file, SCORE_FILE_MAX, &err) == OK ? CLI_OK : cli_fail_error(&err);
 }
 
 static int run(const struct scoring *s, const struct model *m)
@@ -108,13 +95,13 @@ static int run(const struct scoring *s, const struct model *m)
     uint8_t *elements = NULL;
     size_t size = 0;
     double bits = 0.0;
-    int code = CLI_FAILED;
-    if (!read_elements(s, m, &elements, &size))
+    int code = read_elements(s, m, &elements, &size);
+    if (code != CLI_OK)
         return code;
     const size_t scored = size - (starts || size == 0 ? 0 : 1);
     if (scored == 0) {
-        (void)cli_fail("%s has %zu byte%s, expected at least %s", name_of(s->file), size, size == 1 ? "" : "s",
-                       starts ? "1" : "2: the first is not scored");
+        code = cli_fail("%s has %zu byte%s, expected at least %s", name_of(s->file), size, size == 1 ? "" : "s",
+                        starts ? "1" : "2: the first is not scored");
         goto done;
     }
     e = cli_open_engine(m, &s->with, &o);
@@ -163,14 +150,9 @@ static int ask_of_text(const struct scoring *s, const uint8_t *bytes, size_t siz
 
 static int ask_of_picture(const struct scoring *s, const uint8_t *bytes, size_t size, json_t **answer)
 {
-    const struct remote_parameter query[] = {{"model", s->remote.model}};
-    const struct remote_request request = {.path = "/score",
-                                           .type = "application/octet-stream",
-                                           .query = query,
-                                           .query_count = 1,
-                                           .body = bytes,
-                                           .size = size,
-                                           .subject = s->file};
+    const struct remote_parameter query[] = {{"model", s->remote.model, false}};
+    const struct remote_request request = {
+        .path = "/score", .query = query, .query_count = 1, .body = bytes, .size = size, .file = s->file};
     return remote_post_json(&s->remote, &request, answer);
 }
 

@@ -28,6 +28,13 @@ static size_t disarm(char *text, size_t size)
     return to;
 }
 
+size_t text_output_show(char *out, const uint8_t *bytes, size_t size)
+{
+    size_t written = 0;
+    (void)utf8_repair(out, &written, bytes, size, true);
+    return disarm(out, written);
+}
+
 static void print_pending(struct text_output *o, bool last)
 {
     char text[UTF8_GROWTH * sizeof o->pending];
@@ -38,27 +45,12 @@ static void print_pending(struct text_output *o, bool last)
     memmove(o->pending, o->pending + used, o->count);
 }
 
-static int collect(struct text_output *o, const uint8_t *bytes, size_t size)
-{
-    if (o->size + size > o->room) {
-        const size_t room = 2 * (o->size + size) + 256;
-        uint8_t *more = realloc(o->bytes, room);
-        if (more == NULL)
-            return cli_fail("out of memory");
-        o->bytes = more;
-        o->room = room;
-    }
-    memcpy(o->bytes + o->size, bytes, size);
-    o->size += size;
-    return CLI_OK;
-}
-
 int text_output_bytes(struct text_output *o, const uint8_t *bytes, size_t size)
 {
     if (size == 0)
         return CLI_OK;
     if (o->collects)
-        return collect(o, bytes, size);
+        return held_add(&o->collected, bytes, size, SIZE_MAX - 1) ? CLI_OK : cli_fail("out of memory");
     for (size_t i = 0; i < size && o->terminal; i++) {
         o->pending[o->count++] = bytes[i];
         print_pending(o, false);
@@ -78,6 +70,6 @@ void text_output_end(struct text_output *o)
 
 void text_output_clear(struct text_output *o)
 {
-    free(o->bytes);
+    free(o->collected.bytes);
     *o = (struct text_output){.collects = false};
 }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/cli/held.h"
 #include "server/core/text.h"
 
 /* Invariant between calls: `pending` holds the incomplete character that a terminal waits for. */
@@ -15,14 +16,15 @@ struct text_output {
     bool collects, terminal; /* at most one of them */
     uint8_t pending[UTF8_INCOMPLETE_MAX + 1];
     size_t count;
-    uint8_t *bytes; /* [size] of what is collected */
-    size_t size, room;
+    struct held collected;
 };
 
 struct text_output text_output_begin(bool collects);
 /* Each goes out at once: that is what streaming is. Prints why not and returns an exit code. */
 int text_output_bytes(struct text_output *o, const uint8_t *bytes, size_t size);
 void text_output_end(struct text_output *o);
+/* What a terminal is shown of a whole text: its bytes in out [UTF8_GROWTH * size]. */
+size_t text_output_show(char *out, const uint8_t *bytes, size_t size);
 /* What was collected; clear it with this struct. */
 void text_output_clear(struct text_output *o);
 

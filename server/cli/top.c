@@ -87,19 +87,19 @@ static void draw(const char *text, struct winsize size)
     (void)printf(CLEAR_BELOW);
 }
 
-/* Wait for a second, or for a key: true if that was q. */
-static bool is_left_within_a_second(void)
+/* Wait for a second, or with keys for one of them: true if that was q. */
+static bool is_left_within_a_second(bool with_keys)
 {
     struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
     char key = '\0';
-    if (poll(&keys, 1, SECOND_MS) != 1)
+    if (poll(&keys, with_keys ? 1 : 0, SECOND_MS) != 1)
         return false; /* or the size has changed */
     return read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q';
 }
 
 /* ---- showing ----------------------------------------------------------------------------------------------------- */
 
-static int show(const struct locate *l, const struct top_sample *before, const struct top_sample *now)
+static int draw_tables(const char *daemon, const struct top_sample *before, const struct top_sample *now)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -107,57 +107,53 @@ static int show(const struct locate *l, const struct top_sample *before, const s
     FILE *to = open_memstream(&text, &bytes);
     if (to == NULL)
         return cli_fail("out of memory");
-    top_view_print(to, remote_name(&l->to), before, now, size.ws_row);
+    top_view_print(to, daemon, before, now, size.ws_row);
     const bool whole = fclose(to) == 0 && text != NULL; /* glibc's fclose does not tell of memory that it lacked */
     if (whole)
         draw(text, size);
     free(text);
-    return whole ? cli_flush() : cli_fail("out of memory");
+    return whole ? CLI_OK : cli_fail("out of memory");
 }
 
-static int run_live(const struct locate *l)
+enum form { FORM_SCREEN, FORM_TABLES, FORM_JSON };
+
+static int show(enum form form, const struct locate *l, const struct top_sample *before, const struct top_sample *now)
+{
+    const char *daemon = remote_name(&l->to);
+    int code = CLI_OK;
+    if (form == FORM_SCREEN)
+        code = draw_tables(daemon, before, now);
+    else if (form == FORM_JSON)
+        code = cli_print_json(top_view_describe(daemon, before, now));
+    else
+        top_view_print(stdout, daemon, before, now, SIZE_MAX);
+    return code == CLI_OK ? cli_flush() : code;
+}
+
+/* `count` tables, each of a second; 0: without end. A screen is drawn at once, without rates, and until it is left. */
+static int run(const struct locate *l, enum form form, uint64_t count)
 {
     struct top_sample before, now;
     int code = top_sample_take(&before, &l->to);
     if (code != CLI_OK)
         return code;
-    enter_terminal();
-    code = show(l, &before, &before); /* without rates at first */
-    while (code == CLI_OK && !is_left_within_a_second()) {
+    if (form == FORM_SCREEN) {
+        enter_terminal();
+        code = show(form, l, &before, &before);
+    }
+    for (uint64_t i = 0; (count == 0 || i < count) && code == CLI_OK; i++) {
+        if (is_left_within_a_second(form == FORM_SCREEN))
+            break;
         code = top_sample_take(&now, &l->to);
         if (code != CLI_OK)
             break;
-        code = show(l, &before, &now);
+        if (form == FORM_TABLES && i > 0)
+            (void)printf("\n");
+        code = show(form, l, &before, &now);
         top_sample_clear(&before);
         before = now;
     }
     leave_terminal();
-    top_sample_clear(&before);
-    return code;
-}
-
-/* `count` tables, each of a second; 0: without end. */
-static int run_printing(const struct locate *l, uint64_t count, bool json)
-{
-    struct top_sample before, now;
-    int code = top_sample_take(&before, &l->to);
-    if (code != CLI_OK)
-        return code;
-    for (uint64_t i = 0; (count == 0 || i < count) && code == CLI_OK; i++) {
-        (void)poll(NULL, 0, SECOND_MS);
-        code = top_sample_take(&now, &l->to);
-        if (code != CLI_OK)
-            break;
-        if (json) {
-            code = cli_print_json(top_view_describe(remote_name(&l->to), &before, &now));
-        } else {
-            (void)printf("%s", i > 0 ? "\n" : "");
-            top_view_print(stdout, remote_name(&l->to), &before, &now, SIZE_MAX);
-        }
-        code = code == CLI_OK ? cli_flush() : code;
-        top_sample_clear(&before);
-        before = now;
-    }
     top_sample_clear(&before);
     return code;
 }
@@ -174,13 +170,9 @@ int cli_top(int argc, char **argv)
         LOCATE_OPTIONS(&l) REMOTE_KEY_OPTION(&l.to){0},
     };
     int count;
-    int code = cli_parse(options, argc, argv, 0, 0, &count);
+    const int code = locate_parse(&l, true, options, argc, argv, 0, 0, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    code = locate_admin(&l);
-    if (code != CLI_OK)
-        return code;
-    if (once || json || count_asked > 0 || !cli_is_terminal(STDOUT_FILENO) || isatty(STDIN_FILENO) == 0)
-        return run_printing(&l, once ? 1 : count_asked, json);
-    return run_live(&l);
+    const bool prints = once || json || count_asked > 0 || !cli_is_terminal(STDOUT_FILENO) || isatty(STDIN_FILENO) == 0;
+    return run(&l, json ? FORM_JSON : prints ? FORM_TABLES : FORM_SCREEN, once ? 1 : count_asked);
 }

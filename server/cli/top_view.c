@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "server/cli/cli.h"
-#include "server/cli/request_table.h"
+#include "server/cli/table.h"
 
 enum { OTHER_LINES = 7 }; /* beside those of models and requests */
 
@@ -94,111 +94,61 @@ static void print_summary(FILE *to, const char *daemon, const struct top_sample 
     const json_t *requests = json_object_get(now->requests, "requests");
     (void)fprintf(to,
                   "aftd at %s: requests %" JSON_INTEGER_FORMAT ", waiting %zu, connections %.0f, processor %.0f %%, "
-                  "memory %.0f MiB\n\n",
+                  "memory %.0f MB\n\n",
                   daemon, json_integer_value(json_object_get(now->requests, "total")), count_waiting(requests, NULL),
                   top_metric(metrics, "aftd_connections", NULL),
                   100.0 * rate(before, now, "process_cpu_seconds_total", NULL),
-                  top_metric(metrics, "process_resident_memory_bytes", NULL) / (1 << 20));
+                  top_metric(metrics, "process_resident_memory_bytes", NULL) / 1e6);
 }
 
-/* A model's figures of the last second. */
-struct model_figures {
-    const char *name, *state;
-    double slots, running, bytes_per_s, pictures_per_s;
-    size_t waiting;
-    const json_t *memory_bytes; /* NULL: nothing is held */
-};
-
-/* False: that is no model. */
-static bool read_model(struct model_figures *ret, const json_t *model, const struct top_sample *before,
-                       const struct top_sample *now)
+/* A model's figures of the last second; NULL: that is no model, or there was no memory. */
+static json_t *describe_model(const json_t *model, const struct top_sample *before, const struct top_sample *now)
 {
     const char *metrics = now->metrics.bytes, *name = json_string_value(json_object_get(model, "model"));
-    *ret = (struct model_figures){
-        .name = name,
-        .state = json_string_value(json_object_get(model, "state")),
-        .memory_bytes = json_object_get(model, "memory_bytes"),
-    };
-    if (name == NULL || ret->state == NULL)
-        return false;
-    ret->slots = top_metric(metrics, "aftd_stream_slots", name);
-    ret->running = top_metric(metrics, "aftd_streams_running", name);
-    ret->waiting = count_waiting(json_object_get(now->requests, "requests"), name);
-    ret->bytes_per_s = rate(before, now, "aftd_generated_bytes_total", name);
-    ret->pictures_per_s = rate(before, now, "aftd_pictures_classified_total", name) +
-                          rate(before, now, "aftd_pictures_completed_total", name);
-    return true;
+    json_t *memory = json_object_get(model, "memory_bytes"); /* NULL: nothing is held */
+    if (name == NULL)
+        return NULL;
+    const double pictures = rate(before, now, "aftd_pictures_classified_total", name) +
+                            rate(before, now, "aftd_pictures_completed_total", name);
+    return json_pack("{s:s, s:O, s:I, s:I, s:I, s:f, s:f, s:O}", "model", name, "state",
+                     json_object_get(model, "state"), "streams_running",
+                     (json_int_t)top_metric(metrics, "aftd_streams_running", name), "stream_slots",
+                     (json_int_t)top_metric(metrics, "aftd_stream_slots", name), "waiting",
+                     (json_int_t)count_waiting(json_object_get(now->requests, "requests"), name), "bytes_per_second",
+                     rate(before, now, "aftd_generated_bytes_total", name), "pictures_per_second", pictures,
+                     "memory_bytes", memory != NULL ? memory : json_null());
 }
-
-static void print_model(FILE *to, const struct model_figures *m, int width)
-{
-    char streams[64] = "-", held[32] = "-";
-    if (m->slots > 0.0)
-        (void)snprintf(streams, sizeof streams, "%.0f/%.0f", m->running, m->slots);
-    if (m->memory_bytes != NULL)
-        (void)snprintf(held, sizeof held, "%.0f MiB", json_number_value(m->memory_bytes) / (1 << 20));
-    (void)fprintf(to, "%-*s  %-8s  %9s  %7zu  %9.0f  %10.1f  %10s\n", width, m->name, m->state, streams, m->waiting,
-                  m->bytes_per_s, m->pictures_per_s, held);
-}
-
-static void print_models(FILE *to, const struct top_sample *before, const struct top_sample *now)
-{
-    const json_t *models = json_object_get(now->models, "models"), *model;
-    int width = (int)strlen("MODEL");
-    size_t i;
-    json_array_foreach(models, i, model)
-    {
-        const int size = (int)json_string_length(json_object_get(model, "model"));
-        width = size > width ? size : width;
-    }
-    (void)fprintf(to, "%-*s  %-8s  %9s  %7s  %9s  %10s  %10s\n", width, "MODEL", "STATE", "STREAMS", "WAITING",
-                  "BYTES/S", "PICTURES/S", "MEMORY");
-    json_array_foreach(models, i, model)
-    {
-        struct model_figures figures;
-        if (read_model(&figures, model, before, now))
-            print_model(to, &figures, width);
-    }
-}
-
-void top_view_print(FILE *to, const char *daemon, const struct top_sample *before, const struct top_sample *now,
-                    size_t lines)
-{
-    const size_t others = OTHER_LINES + json_array_size(json_object_get(now->models, "models"));
-    const size_t room = lines > others ? lines - others : 0;
-    const json_t *all = json_object_get(now->requests, "requests");
-    const json_int_t total = json_integer_value(json_object_get(now->requests, "total"));
-    json_t *first = json_array();
-    for (size_t i = 0; i < json_array_size(all) && i < room; i++)
-        (void)json_array_append(first, json_array_get(all, i));
-    print_summary(to, daemon, before, now);
-    print_models(to, before, now);
-    (void)fprintf(to, "\n");
-    request_table_print(to, first);
-    if (total > (json_int_t)json_array_size(first))
-        (void)fprintf(to, "and %" JSON_INTEGER_FORMAT " more\n", total - (json_int_t)json_array_size(first));
-    json_decref(first);
-}
-
-/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static json_t *describe_models(const struct top_sample *before, const struct top_sample *now)
 {
     json_t *list = json_array();
     const json_t *model;
     size_t i;
-    json_array_foreach(json_object_get(now->models, "models"), i, model)
-    {
-        struct model_figures m;
-        if (read_model(&m, model, before, now))
-            (void)json_array_append_new(
-                list, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:o}", "model", m.name, "state", m.state,
-                                "streams_running", (json_int_t)m.running, "stream_slots", (json_int_t)m.slots,
-                                "waiting", (json_int_t)m.waiting, "bytes_per_second", m.bytes_per_s,
-                                "pictures_per_second", m.pictures_per_s, "memory_bytes",
-                                m.memory_bytes != NULL ? json_copy((json_t *)m.memory_bytes) : json_null()));
-    }
+    json_array_foreach(json_object_get(now->models, "models"), i, model)(void)
+        json_array_append_new(list, describe_model(model, before, now));
     return list;
+}
+
+void top_view_print(FILE *to, const char *daemon, const struct top_sample *before, const struct top_sample *now,
+                    size_t lines)
+{
+    static const struct table_column columns[] = {
+        {"MODEL", "model", TABLE_TEXT, NULL},
+        {"STATE", "state", TABLE_TEXT, NULL},
+        {"STREAMS", "streams_running", TABLE_COUNT, "stream_slots"},
+        {"WAITING", "waiting", TABLE_COUNT, NULL},
+        {"BYTES/S", "bytes_per_second", TABLE_COUNT, NULL},
+        {"PICTURES/S", "pictures_per_second", TABLE_RATE, NULL},
+        {"MEMORY", "memory_bytes", TABLE_BYTES, NULL},
+        {0},
+    };
+    json_t *models = describe_models(before, now);
+    const size_t others = OTHER_LINES + json_array_size(models);
+    print_summary(to, daemon, before, now);
+    table_print(to, columns, models, SIZE_MAX);
+    (void)fprintf(to, "\n");
+    table_print_requests(to, now->requests, lines > others ? lines - others : 0);
+    json_decref(models);
 }
 
 json_t *top_view_describe(const char *daemon, const struct top_sample *before, const struct top_sample *now)

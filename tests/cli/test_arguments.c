@@ -121,7 +121,7 @@ static void a_wrong_command_line_is_refused_before_work_begins(void **state)
          NULL,
          2,
          "",
-         "--context-overflow is \"wrap\", expected shift or stop"},
+         "--context-overflow is \"wrap\", expected shift|stop"},
         {"a flag takes no value", {"bench", text_model, "--json=1"}, NULL, 2, "", "--json takes no value"},
         {"a name with a dash must follow --", {"inspect", "-zeal"}, NULL, 2, "", "unknown option \"-zeal\""},
         {"behind -- it is a name", {"inspect", "--", "-model"}, NULL, 1, "", "no model \"-model\""},

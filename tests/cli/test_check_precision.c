@@ -234,7 +234,7 @@ static void what_is_wrong_is_told(void **state)
         {"no model", {"check-precision", "nobody", "README.md"}, NULL, 1, "", "no model \"nobody\""},
         {"no file", {"check-precision", text, "/nowhere"}, NULL, 1, "", "/nowhere: No such file"},
         {"an empty file", {"check-precision", text, "-"}, "", 1, "", "expected at least 2"},
-        {"no folder", {"check-precision", classes, "/nowhere"}, NULL, 1, "", "/nowhere: No such file"},
+        {"no folder", {"check-precision", classes, "/nowhere"}, NULL, 1, "", "/nowhere: no such folder"},
         {"no labels", {"check-precision", classes, pictures}, NULL, 1, "", "such as airplane"},
         {"no picture", {"check-precision", classes, broken}, NULL, 1, "", "/broken/cat/one.jpg: "},
         {"a task without", {"check-precision", classified, "README.md"}, NULL, 1, "", "classifies texts"},

@@ -220,8 +220,13 @@ static void the_precision_asked_for_is_verified(void **state)
          NULL,
          2,
          "",
-         "aft verify: --precision is \"f16\", expected f32, bf16, int8 or auto"},
-        {"none", {"verify", text_model, "--precision", ""}, NULL, 2, "", "--precision is \"\", expected f32, bf16"},
+         "aft verify: --precision is \"f16\", expected f32|bf16|int8|auto"},
+        {"none",
+         {"verify", text_model, "--precision", ""},
+         NULL,
+         2,
+         "",
+         "--precision is \"\", expected f32|bf16|int8|auto"},
         {"several", {"verify", text_model, "--precision", "f32|bf16"}, NULL, 2, "", "--precision is \"f32|bf16\""},
     };
     static const struct program_case set[] = {
