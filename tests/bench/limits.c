@@ -296,7 +296,7 @@ int main(int argc, char *argv[])
                                             {"synthetic", required_argument, NULL, 's'},
                                             {"json", no_argument, NULL, 'j'},
                                             {NULL, 0, NULL, 0}};
-    struct cli_engine with = {NULL, 0};
+    struct cli_engine with = {.precision = NULL};
     const char *synthetic = NULL;
     uint64_t rounds = 0;
     bool json = false, wrong = false;
