@@ -31,13 +31,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 static void verbs_are_found_and_explained(void **state)
 {
     (void)state;
@@ -384,5 +377,5 @@ int main(void)
         cmocka_unit_test(a_models_name_is_found_where_models_are),
         cmocka_unit_test(an_instruction_set_can_be_asked_for),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

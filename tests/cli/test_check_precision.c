@@ -96,13 +96,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* Run a verb on a model of the folder in a precision (NULL: as it is); what it prints, to be freed. */
 static char *run(const char *verb, const char *model, const char *data, const char *precision)
 {
@@ -268,5 +261,5 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_told),
         cmocka_unit_test(the_instruction_set_is_the_one_asked_for),
     };
-    return cmocka_run_group_tests_name("cli_check_precision", tests, setup, teardown);
+    return cmocka_run_group_tests_name("cli_check_precision", tests, setup, temp_dirs_end);
 }

@@ -37,13 +37,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* Standard output as a whole. */
 static void expect_output(const char *name, struct program_run *p, int exit_code, const char *out, const char *err)
 {
@@ -371,5 +364,5 @@ int main(void)
         cmocka_unit_test(a_size_may_be_asked_for),
         cmocka_unit_test(a_model_that_overflows_is_an_error),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

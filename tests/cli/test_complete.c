@@ -35,14 +35,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    temp_dir_remove(dir);
-    return 0;
-}
-
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 /* aft complete with `first` before `options`; must succeed. */
@@ -164,5 +156,5 @@ int main(void)
         cmocka_unit_test(samples_stand_in_a_grid),
         cmocka_unit_test(wrong_command_lines_are_refused),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, daemons_end);
 }

@@ -29,13 +29,6 @@ static int setup(void **state)
     return mkdir(folder, 0700);
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* The small model with its first `context` positions, into `folder`. */
 static void write_short_model(uint32_t context)
 {
@@ -189,5 +182,5 @@ int main(void)
         cmocka_unit_test(scores_are_the_references),
         cmocka_unit_test(inspect_and_bench_cope_with_tiny_contexts),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

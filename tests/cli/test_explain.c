@@ -32,13 +32,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* Run it; it must be done without a word. */
 static void run_quietly(struct program_run *p)
 {
@@ -131,5 +124,5 @@ int main(void)
         cmocka_unit_test(views_are_written_where_they_shall_be),
         cmocka_unit_test(mistakes_are_named),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

@@ -30,13 +30,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* generate MODEL OPTIONS with a prompt on standard input; must succeed. */
 static struct program_run generate(const char *model, const char *const options[], const void *prompt, size_t size)
 {
@@ -374,5 +367,5 @@ int main(void)
         cmocka_unit_test(a_text_may_be_an_argument_or_piped_in_and_is_echoed_if_asked),
         cmocka_unit_test(a_model_that_overflows_is_an_error),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

@@ -30,13 +30,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 /* Run aft with --json: the objects of its lines, a JSON array; json_decref. */
@@ -284,5 +277,5 @@ int main(void)
         cmocka_unit_test(what_was_written_is_told),
         cmocka_unit_test(only_one_thing_goes_to_standard_output),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

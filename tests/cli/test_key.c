@@ -28,13 +28,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 static void keys_are_made_listed_and_taken_back(void **state)
 {
     char one[KEYS_TEXT_MAX], two[KEYS_TEXT_MAX];
@@ -301,13 +294,13 @@ static void one_key_under_two_names_is_not_touched(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(keys_are_made_listed_and_taken_back, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_keeps_its_group_and_its_place, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(one_key_under_two_names_is_not_touched, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(wrong_command_lines_are_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_priority_is_a_word_or_a_number_alone, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_name_that_is_no_text_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(wrong_files_are_refused_by_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(keys_are_made_listed_and_taken_back, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_file_keeps_its_group_and_its_place, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(one_key_under_two_names_is_not_touched, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(wrong_command_lines_are_named, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_priority_is_a_word_or_a_number_alone, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_name_that_is_no_text_is_refused, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(wrong_files_are_refused_by_name, set_up, temp_dirs_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,13 +27,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 #define WRONG_URL(what, url, piece)             \
     {                                           \
         what, {"load", url}, NULL, 2, "", piece \
@@ -190,5 +183,5 @@ int main(void)
         cmocka_unit_test(what_cannot_be_sent_is_named),
         cmocka_unit_test(more_connections_than_descriptors_are_refused),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

@@ -27,13 +27,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 static void write_model(const char *parent, const char *name, const char *version)
 {
     char folder[PATH_MAX], below[PATH_MAX];
@@ -149,5 +142,5 @@ int main(void)
         cmocka_unit_test(names_are_those_that_other_verbs_find),
         cmocka_unit_test(folders_without_models_are_named),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

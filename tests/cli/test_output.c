@@ -30,13 +30,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* A verb of each kind: what is printed at the end, and as it comes. */
 static const struct {
     const char *name;
@@ -304,5 +297,5 @@ int main(void)
         cmocka_unit_test(colors_are_for_terminals_that_want_them),
         cmocka_unit_test(a_terminal_gets_no_control_characters),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

@@ -49,14 +49,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* ---- the same as without a daemon -------------------------------------------------------------------------------- */
 
 /* aft with `args`, then `more`; must succeed. */
@@ -475,5 +467,5 @@ int main(void)
         cmocka_unit_test(a_wait_is_told_on_a_terminal),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, daemons_end);
 }

@@ -30,13 +30,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* ---- inspect --------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -172,5 +165,5 @@ int main(void)
         cmocka_unit_test(unknown_keys_of_a_config_are_told),
         cmocka_unit_test(a_chat_template_is_told),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

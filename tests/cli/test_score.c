@@ -29,13 +29,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* "2.9429 bits per byte\n" -> 2.9429; must be all there is. */
 static double run_score(const char *model, const char *file, const void *input, size_t size)
 {
@@ -146,5 +139,5 @@ int main(void)
         cmocka_unit_test(unseen_wikipedia_scores_as_the_reference_says),
         cmocka_unit_test(files_that_cannot_be_scored_are_refused),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

@@ -33,13 +33,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* ---- models that pass ------------------------------------------------------------------------------------------ */
 
 enum { ARGUMENTS = 4 }; /* before the models */
@@ -318,5 +311,5 @@ int main(void)
         cmocka_unit_test(directories_without_cases_or_model_fail),
         cmocka_unit_test(the_tolerance_decides),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

@@ -32,13 +32,6 @@ static int setup(void **state)
     return mkdir(folder, 0700);
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* ---- cases that fail ------------------------------------------------------------------------------------------- */
 
 #define CASES_MAX 12
@@ -375,5 +368,5 @@ int main(void)
         cmocka_unit_test(a_model_that_overflows_fails),
         cmocka_unit_test(a_picture_that_pos_embed_does_not_fit_fails),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

@@ -27,13 +27,6 @@ static int make_temp(void **state)
     return 0;
 }
 
-static int remove_temp(void **state)
-{
-    (void)state;
-    temp_dir_remove(temp);
-    return 0;
-}
-
 struct warnings {
     int count;
     char last[ERROR_MESSAGE_MAX];
@@ -485,5 +478,5 @@ int main(void)
         cmocka_unit_test(check_lists_who_set_what),
         cmocka_unit_test(help_mentions_every_setting_and_action),
     };
-    return cmocka_run_group_tests(tests, make_temp, remove_temp);
+    return cmocka_run_group_tests(tests, make_temp, temp_dirs_end);
 }

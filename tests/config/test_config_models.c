@@ -24,13 +24,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* By a file, a variable (NULL: none) and up to 3 flags. */
 static enum status load(struct config *ret, const char *json, const char *variable, const char *const args[3],
                         struct error *err)
@@ -99,5 +92,5 @@ int main(void)
         cmocka_unit_test(models_add_up_and_replace_the_default_folder),
         cmocka_unit_test(more_models_than_a_text_can_name_are_refused),
     };
-    return cmocka_run_group_tests_name("config_models", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("config_models", tests, set_up, temp_dirs_end);
 }

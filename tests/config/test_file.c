@@ -24,13 +24,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 static void an_untouched_file_is_read_in_parts(void **state)
 {
     struct file f;
@@ -132,12 +125,12 @@ static void nothing_is_read_once_the_program_stops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_untouched_file_is_read_in_parts, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_whole_file_is_read_up_to_its_bound, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_file_cut_while_being_read_is_noticed, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_file_that_grew_is_noticed, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_file_written_to_in_place_is_noticed, setup, teardown),
-        cmocka_unit_test_setup_teardown(nothing_is_read_once_the_program_stops, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_untouched_file_is_read_in_parts, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_whole_file_is_read_up_to_its_bound, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_file_cut_while_being_read_is_noticed, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_file_that_grew_is_noticed, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_file_written_to_in_place_is_noticed, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(nothing_is_read_once_the_program_stops, setup, temp_dirs_end),
     };
 
     return cmocka_run_group_tests_name("file", tests, NULL, NULL);

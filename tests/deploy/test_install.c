@@ -26,13 +26,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(destdir);
-    return 0;
-}
-
 /* Run a command of the shell, in which $1 is VARIANT's value and $2 is DESTDIR; it succeeds and prints `expected`. */
 static void expect(const char *command, const char *expected)
 {
@@ -97,5 +90,5 @@ int main(void)
         cmocka_unit_test(an_edited_configuration_stays),
         cmocka_unit_test(uninstalling_leaves_what_is_not_of_the_installation),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

@@ -32,13 +32,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    return 0;
-}
-
 /* ---- paths and methods ----------------------------------------------------------------------------------------- */
 
 static void health_and_readiness_are_200(void **state)
@@ -458,5 +451,5 @@ int main(void)
         cmocka_unit_test(a_body_that_will_be_refused_is_not_asked_for),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

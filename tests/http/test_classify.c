@@ -45,13 +45,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    return 0;
-}
-
 /* ---- the reference --------------------------------------------------------------------------------------------- */
 
 static size_t read_cases(const char *path, struct case_line *cases, size_t max)
@@ -432,5 +425,5 @@ int main(void)
         cmocka_unit_test(the_declared_type_is_looked_at),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

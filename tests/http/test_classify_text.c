@@ -39,14 +39,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    temp_dir_remove(models);
-    return 0;
-}
-
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 /* The probabilities that the engine gives a text. */
@@ -217,5 +209,5 @@ int main(void)
         cmocka_unit_test(wrong_bodies_are_refused_by_name),
         cmocka_unit_test(a_picture_for_a_text_model_is_refused),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

@@ -45,14 +45,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    temp_dir_remove(models);
-    return 0;
-}
-
 /* ---- asking ----------------------------------------------------------------------------------------------------- */
 
 static void call(const char *what, const char *model, const void *body, size_t size, struct reply *ret)
@@ -340,5 +332,5 @@ int main(void)
         cmocka_unit_test(an_unknown_parameter_is_refused),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests_name("http_compress", tests, start, stop);
+    return cmocka_run_group_tests_name("http_compress", tests, start, daemons_end);
 }

@@ -62,14 +62,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    temp_dir_remove(models);
-    return 0;
-}
-
 /* ---- the engine by itself ---------------------------------------------------------------------------------------- */
 
 /* Byte by byte, or a long text in larger parts. Returns the number of dimensions. */
@@ -520,5 +512,5 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_named),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

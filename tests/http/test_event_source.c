@@ -30,13 +30,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    return 0;
-}
-
 static void get(const char *path, const char *const headers[], struct reply *ret)
 {
     client_call(&aftd, &(struct request){.path = path, .headers = headers}, ret);
@@ -266,5 +259,5 @@ int main(void)
         cmocka_unit_test(a_head_has_nothing_computed),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests_name("GET /generate", tests, start, stop);
+    return cmocka_run_group_tests_name("GET /generate", tests, start, daemons_end);
 }

@@ -47,14 +47,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    temp_dir_remove(models);
-    return 0;
-}
-
 static struct request picture_request(const char *path, const void *body, size_t size)
 {
     return (struct request){.path = path, .type = "image/jpeg", .body = body, .size = size};
@@ -417,5 +409,5 @@ int main(void)
         cmocka_unit_test(bodies_that_are_no_pictures_are_refused),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

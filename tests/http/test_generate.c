@@ -31,13 +31,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    return 0;
-}
-
 /* ---- the command line's bytes ---------------------------------------------------------------------------------- */
 
 /* What `aft generate` prints for this prompt; free it. options: more arguments, NULL at the end. */
@@ -505,5 +498,5 @@ int main(void)
         cmocka_unit_test(shifting_goes_on_from_the_last_half),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

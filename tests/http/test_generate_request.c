@@ -31,13 +31,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    return 0;
-}
-
 static void post(const char *body, size_t size, const char *type, struct reply *ret)
 {
     const struct request r = {.path = "/generate", .type = type, .body = body, .size = size};
@@ -461,5 +454,5 @@ int main(void)
         cmocka_unit_test(a_body_of_another_type_is_415),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

@@ -42,13 +42,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&daemon_under_test);
-    return 0;
-}
-
 static void texts_clear(struct texts *t)
 {
     for (size_t i = 0; i < t->count; i++)
@@ -367,5 +360,5 @@ int main(void)
         cmocka_unit_test(priorities_are_taken),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

@@ -38,13 +38,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    return 0;
-}
-
 /* The daemon still serves, whatever came before, and nothing of it is left. */
 static int check_health(void **state)
 {
@@ -472,5 +465,5 @@ int main(void)
         cmocka_unit_test_teardown(noise_is_answered_or_cut, check_health),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

@@ -38,14 +38,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    temp_dir_remove(socket_dir);
-    return 0;
-}
-
 static long ask(uint16_t port, const char *beginning)
 {
     return raw_ask(port, beginning, &in);
@@ -398,5 +390,5 @@ int main(void)
         cmocka_unit_test(any_host_may_be_served),
         cmocka_unit_test(wrong_hosts_are_named_at_the_start),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

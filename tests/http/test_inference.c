@@ -47,14 +47,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    temp_dir_remove(models);
-    return 0;
-}
-
 /* `head` bytes of JSON at the beginning: -1, all of it. */
 static void infer(const char *path, const void *body, size_t size, long head, struct reply *ret)
 {
@@ -585,5 +577,5 @@ int main(void)
         cmocka_unit_test(other_ways_are_refused_in_the_protocols_shape),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests_name("the Open Inference Protocol", tests, start, stop);
+    return cmocka_run_group_tests_name("the Open Inference Protocol", tests, start, daemons_end);
 }

@@ -35,13 +35,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    return 0;
-}
-
 /* ---- its form -------------------------------------------------------------------------------------------------- */
 
 static void promtool_finds_nothing_to_say(void **state)
@@ -343,5 +336,5 @@ int main(void)
         cmocka_unit_test(refusals_are_counted_by_their_reason), cmocka_unit_test(deadlines_and_departures_are_counted),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

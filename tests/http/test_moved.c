@@ -36,13 +36,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&there);
-    return 0;
-}
-
 static int clear(void **state)
 {
     (void)state;
@@ -474,5 +467,5 @@ int main(void)
         cmocka_unit_test_teardown(a_stream_of_a_session_moves_to_the_next_daemon_on_its_folder, clear),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests_name("texts that end in the middle", tests, start, stop);
+    return cmocka_run_group_tests_name("texts that end in the middle", tests, start, daemons_end);
 }

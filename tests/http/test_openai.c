@@ -27,13 +27,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&daemon_under_test);
-    return 0;
-}
-
 static void post(const char *body, struct reply *r)
 {
     const struct request request = {
@@ -569,5 +562,5 @@ int main(void)
         cmocka_unit_test(too_many_prompts_are_refused),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

@@ -28,13 +28,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    return 0;
-}
-
 static long ask(uint16_t port, const char *beginning)
 {
     return raw_ask(port, beginning, &in);
@@ -236,5 +229,5 @@ int main(void)
         cmocka_unit_test(a_page_of_a_request_without_a_host_must_be_listed),
         cmocka_unit_test(any_host_does_not_mean_any_page),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

@@ -58,13 +58,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    return 0;
-}
-
 static void assert_header(const struct reply *r, const char *name, const char *want)
 {
     char value[512] = "";
@@ -193,5 +186,5 @@ int main(void)
         cmocka_unit_test(the_page_can_be_switched_off),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

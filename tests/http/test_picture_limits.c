@@ -61,14 +61,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    temp_dir_remove(models);
-    return 0;
-}
-
 /* ---- files ------------------------------------------------------------------------------------------------------ */
 
 struct bytes {
@@ -338,5 +330,5 @@ int main(void)
         cmocka_unit_test(pictures_of_too_many_pixels_in_all_are_refused),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

@@ -58,14 +58,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    temp_dir_remove(models);
-    return 0;
-}
-
 /* A picture of soft colours and an edge, stored so that EXIF has to turn it; the caller frees. */
 static uint8_t *draw_jpeg(uint32_t width, uint32_t height, unsigned orientation, size_t *size)
 {
@@ -402,5 +394,5 @@ int main(void)
         cmocka_unit_test(a_small_bound_leaves_the_trained_size),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

@@ -32,13 +32,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    return 0;
-}
-
 static void post(const char *path, const char *type, const char *file, struct reply *ret)
 {
     size_t size;
@@ -483,5 +476,5 @@ int main(void)
         cmocka_unit_test(many_large_pictures_are_refused),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests_name("pictures over HTTP", tests, start, stop);
+    return cmocka_run_group_tests_name("pictures over HTTP", tests, start, daemons_end);
 }

@@ -48,15 +48,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&plain);
-    daemon_stop(&keeping);
-    temp_dir_remove(models);
-    return 0;
-}
-
 /* ---- asking ---------------------------------------------------------------------------------------------------- */
 
 /* Prompts are cut at random from few texts and gone on with at random, so that they share beginnings of any length. */
@@ -279,5 +270,5 @@ int main(void)
         cmocka_unit_test(a_prompt_behind_a_clients_state_is_fed_whole),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

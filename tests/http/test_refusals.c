@@ -28,13 +28,6 @@ static void begin(const char *const flags[])
     before = daemon_usage(&aftd);
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    return 0;
-}
-
 static int send_header(const char *line, const char *headers, size_t length)
 {
     char header[512];
@@ -123,10 +116,10 @@ static void who_sends_without_end_is_let_go(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(who_sends_all_first_reads_why_it_was_refused, stop),
-        cmocka_unit_test_teardown(who_stays_after_a_refusal_is_let_go, stop),
-        cmocka_unit_test_teardown(who_stays_keeps_nobody_out, stop),
-        cmocka_unit_test_teardown(who_sends_without_end_is_let_go, stop),
+        cmocka_unit_test_teardown(who_sends_all_first_reads_why_it_was_refused, daemons_end),
+        cmocka_unit_test_teardown(who_stays_after_a_refusal_is_let_go, daemons_end),
+        cmocka_unit_test_teardown(who_stays_keeps_nobody_out, daemons_end),
+        cmocka_unit_test_teardown(who_sends_without_end_is_let_go, daemons_end),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);

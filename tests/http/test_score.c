@@ -49,14 +49,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    temp_dir_remove(models);
-    return 0;
-}
-
 /* ---- the engine by itself ---------------------------------------------------------------------------------------- */
 
 struct alone {
@@ -405,5 +397,5 @@ int main(void)
         cmocka_unit_test(an_answer_that_can_never_fit_is_refused_as_that),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

@@ -53,15 +53,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&here);
-    daemon_stop(&there);
-    temp_dir_remove(models);
-    return 0;
-}
-
 /* ---- requests --------------------------------------------------------------------------------------------------- */
 
 /* How a text begins, as /generate and /v1/sessions take it. */
@@ -527,7 +518,7 @@ int main(void)
         cmocka_unit_test(what_is_refused_leaves_the_session_where_it_was),
     };
     test_limit_s(2 * LIMIT_S);
-    const int failed = cmocka_run_group_tests_name("http_sessions", tests, start, stop);
+    const int failed = cmocka_run_group_tests_name("http_sessions", tests, start, daemons_end);
     is_stored = true;
-    return failed + cmocka_run_group_tests_name("http_sessions_stored", tests, start, stop);
+    return failed + cmocka_run_group_tests_name("http_sessions_stored", tests, start, daemons_end);
 }

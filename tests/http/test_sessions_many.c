@@ -37,14 +37,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&here);
-    temp_dir_remove(dir);
-    return 0;
-}
-
 static void many_sessions_at_once_keep_apart(void **state)
 {
     const size_t many = (size_t)test_work(MANY);
@@ -132,7 +124,7 @@ int main(void)
         cmocka_unit_test(many_requests_for_one_session_take_turns),
     };
     test_limit_s(LIMIT_S);
-    const int failed = cmocka_run_group_tests_name("http_sessions_many", tests, start, stop);
+    const int failed = cmocka_run_group_tests_name("http_sessions_many", tests, start, daemons_end);
     is_stored = true;
-    return failed + cmocka_run_group_tests_name("http_sessions_many_stored", tests, start, stop);
+    return failed + cmocka_run_group_tests_name("http_sessions_many_stored", tests, start, daemons_end);
 }

@@ -36,14 +36,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&aftd);
-    temp_dir_remove(models);
-    return 0;
-}
-
 /* The answer to `more`, which is taken, with what all requests have. */
 static json_t *generate(int context, json_t *more)
 {
@@ -136,5 +128,5 @@ int main(void)
         cmocka_unit_test(a_context_of_one_byte_keeps_one),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, daemons_end);
 }

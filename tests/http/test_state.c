@@ -46,15 +46,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    daemon_stop(&here);
-    daemon_stop(&there);
-    temp_dir_remove(models);
-    return 0;
-}
-
 /* ---- asking ----------------------------------------------------------------------------------------------------- */
 
 /* POST /generate with `fields`, which are taken. */
@@ -438,5 +429,5 @@ int main(void)
         cmocka_unit_test(a_made_up_state_is_its_senders_fault),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests_name("http_state", tests, start, stop);
+    return cmocka_run_group_tests_name("http_state", tests, start, daemons_end);
 }

@@ -23,7 +23,9 @@
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
 
-enum { FLAGS_MAX = 32, STEP_MS = 2 };
+enum { FLAGS_MAX = 32, STEP_MS = 2, DAEMONS_MAX = 16 };
+
+static struct daemon running[DAEMONS_MAX]; /* pid and folder of each; pid 0: none */
 
 /* ---- time ------------------------------------------------------------------------------------------------------ */
 
@@ -47,6 +49,22 @@ void test_limit_s(unsigned seconds)
 }
 
 /* ---- the process ----------------------------------------------------------------------------------------------- */
+
+/* Put *d in the place of the first whose pid is that. */
+static bool note(pid_t pid, const struct daemon *d)
+{
+    size_t at = 0;
+    while (at < DAEMONS_MAX && running[at].pid != pid)
+        at++;
+    if (at < DAEMONS_MAX)
+        running[at] = *d;
+    return at < DAEMONS_MAX;
+}
+
+static void forget(pid_t pid)
+{
+    (void)note(pid, &(struct daemon){.pid = 0}); /* unless a service manager has started it */
+}
 
 static void log_path(const struct daemon *d, char path[PATH_MAX])
 {
@@ -185,6 +203,7 @@ static void spawn(struct daemon *d, int err_fd, const char *first, const char *c
     if (d->pid == 0)
         run_child(program, argv, err_fd, gifts);
     assert_true(d->pid > 0);
+    assert_true(note(0, d));
 }
 
 static bool accepts(const char *socket_path)
@@ -283,6 +302,7 @@ int daemon_wait(struct daemon *d, long limit_ms)
             return -1;
         test_sleep_ms(STEP_MS);
     }
+    forget(d->pid);
     d->pid = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
@@ -305,10 +325,21 @@ void daemon_clear(struct daemon *d)
     if (d->pid > 0) {
         (void)kill(d->pid, SIGKILL);
         (void)waitpid(d->pid, NULL, 0);
+        forget(d->pid);
     }
     if (d->dir[0] != '\0')
         temp_dir_remove(d->dir);
     memset(d, 0, sizeof *d);
+}
+
+int daemons_end(void **state)
+{
+    for (size_t i = 0; i < DAEMONS_MAX; i++) {
+        struct daemon d = running[i];
+        if (d.pid > 0)
+            daemon_stop(&d);
+    }
+    return temp_dirs_end(state);
 }
 
 /* ---- what it holds --------------------------------------------------------------------------------------------- */

@@ -64,6 +64,8 @@ void daemon_stop(struct daemon *d);
 void daemon_start_apart(struct daemon *d, int err_fd, const char *path, const char *const flags[]);
 /* For teardowns: whatever state the test left it in, end it and remove its folder. A no-op for one that never ran. */
 void daemon_clear(struct daemon *d);
+/* A teardown: stop, as daemon_stop does, all that still run, and remove all folders of temp_dir.h. */
+int daemons_end(void **state);
 
 /* What it has written to stderr so far; free it. */
 char *daemon_log(const struct daemon *d);

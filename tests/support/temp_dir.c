@@ -5,13 +5,30 @@
 #include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+enum { FOLDERS_MAX = 64 };
+
+static char folders[FOLDERS_MAX][PATH_MAX]; /* those that are there; "": none */
+
+/* Put `path` in the place of the first that is `noted`. */
+static bool note(const char *noted, const char *path)
+{
+    size_t at = 0;
+    while (at < FOLDERS_MAX && strcmp(folders[at], noted) != 0)
+        at++;
+    if (at < FOLDERS_MAX)
+        (void)snprintf(folders[at], PATH_MAX, "%s", path);
+    return at < FOLDERS_MAX;
+}
 
 void temp_dir_create(char path[PATH_MAX])
 {
@@ -19,6 +36,7 @@ void temp_dir_create(char path[PATH_MAX])
 
     temp_path(path, parent != NULL && parent[0] != '\0' ? parent : "/tmp", "aftd-test-XXXXXX");
     assert_non_null(mkdtemp(path));
+    assert_true(note("", path));
 }
 
 static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where)
@@ -32,6 +50,16 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
 void temp_dir_remove(const char *path)
 {
     assert_int_equal(nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0);
+    (void)note(path, ""); /* unless it lies in one of them */
+}
+
+int temp_dirs_end(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < FOLDERS_MAX; i++)
+        if (folders[i][0] != '\0')
+            temp_dir_remove(folders[i]);
+    return 0;
 }
 
 void temp_path(char path[PATH_MAX], const char *dir, const char *name)

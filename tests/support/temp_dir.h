@@ -9,6 +9,8 @@
 void temp_dir_create(char path[PATH_MAX]);
 /* Remove the folder with all that is in it. */
 void temp_dir_remove(const char *path);
+/* A teardown: remove all that are still there. */
+int temp_dirs_end(void **state);
 
 /* path = dir/name. */
 void temp_path(char path[PATH_MAX], const char *dir, const char *name);

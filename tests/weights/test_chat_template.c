@@ -29,13 +29,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* A text model's config with that chat_template, which is taken; NULL: without one. */
 static void write_config(json_t *template)
 {
@@ -230,5 +223,5 @@ int main(void)
         cmocka_unit_test(a_refusal_names_the_key_and_what_was_expected),
         cmocka_unit_test(a_conversation_is_written_by_its_roles),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_dirs_end);
 }

@@ -25,13 +25,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(folder);
-    return 0;
-}
-
 static struct model *load(const char *path)
 {
     struct model *m = NULL;
@@ -376,5 +369,5 @@ int main(void)
         cmocka_unit_test(pairs_of_a_classifier_are_judged_within_the_window),
     };
 
-    return cmocka_run_group_tests_name("fold", tests, setup, teardown);
+    return cmocka_run_group_tests_name("fold", tests, setup, temp_dirs_end);
 }

@@ -22,13 +22,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(folder);
-    return 0;
-}
-
 static float zeros[300 * 300];
 
 enum change { DROP, SHAPE }; /* SHAPE sets or adds a tensor of zeros */
@@ -193,5 +186,5 @@ int main(void)
         cmocka_unit_test(shared_layers_leave_no_room_for_other_blocks),
     };
 
-    return cmocka_run_group_tests_name("manifest", tests, setup, teardown);
+    return cmocka_run_group_tests_name("manifest", tests, setup, temp_dirs_end);
 }

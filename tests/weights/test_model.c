@@ -28,13 +28,6 @@ static int setup(void **state)
     return mkdir(folder, 0700);
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 static struct model *load(const char *path)
 {
     struct model *m = NULL;
@@ -374,15 +367,15 @@ int main(void)
         cmocka_unit_test(the_shipped_language_model_loads),
         cmocka_unit_test(dropped_weights_leave_the_description),
         cmocka_unit_test(tensors_keep_the_files_numbers),
-        cmocka_unit_test_setup_teardown(every_bias_may_be_absent, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_picture_model_may_have_positions, setup, teardown),
-        cmocka_unit_test_setup_teardown(shared_layers_are_those_of_the_first_block, setup, teardown),
-        cmocka_unit_test_setup_teardown(other_files_in_the_folder_do_not_matter, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_model_survives_its_files, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_missing_is_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_broken_config_is_refused_by_its_key, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_folder_names_the_model, setup, teardown),
-        cmocka_unit_test_setup_teardown(dots_are_resolved_and_links_keep_their_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_bias_may_be_absent, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_picture_model_may_have_positions, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(shared_layers_are_those_of_the_first_block, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(other_files_in_the_folder_do_not_matter, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(the_model_survives_its_files, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(what_is_missing_is_named, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_broken_config_is_refused_by_its_key, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(the_folder_names_the_model, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(dots_are_resolved_and_links_keep_their_name, setup, temp_dirs_end),
     };
 
     return cmocka_run_group_tests_name("model", tests, NULL, NULL);

@@ -45,13 +45,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* RFC 7396, two levels deep as config.json is. */
 static void merge(json_t *target, json_t *patch)
 {
@@ -494,5 +487,5 @@ int main(void)
         cmocka_unit_test(the_goldens_configs_are_read),
     };
 
-    return cmocka_run_group_tests_name("model_config", tests, setup, teardown);
+    return cmocka_run_group_tests_name("model_config", tests, setup, temp_dirs_end);
 }

@@ -30,13 +30,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* Open `path`, expect `want`, and `piece` in the message of a refusal. */
 static void expect(const char *name, enum status want, const char *piece)
 {
@@ -390,16 +383,16 @@ static void numbers_that_are_not_finite_are_refused_by_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(headers_are_checked_before_any_byte_is_used, setup, teardown),
-        cmocka_unit_test_setup_teardown(header_lengths_are_bounded_by_file_and_limit, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_no_regular_file_is_refused_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(files_beyond_the_bound_are_refused_unread, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_file_cut_anywhere_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(mutated_files_are_refused_or_consistent, setup, teardown),
-        cmocka_unit_test_setup_teardown(views_outlive_the_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(widening_is_exact, setup, teardown),
-        cmocka_unit_test_setup_teardown(every_half_is_widened_as_ieee_says, setup, teardown),
-        cmocka_unit_test_setup_teardown(numbers_that_are_not_finite_are_refused_by_place, setup, teardown),
+        cmocka_unit_test_setup_teardown(headers_are_checked_before_any_byte_is_used, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(header_lengths_are_bounded_by_file_and_limit, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(what_is_no_regular_file_is_refused_at_once, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(files_beyond_the_bound_are_refused_unread, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_file_cut_anywhere_is_refused, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(mutated_files_are_refused_or_consistent, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(views_outlive_the_file, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(widening_is_exact, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(every_half_is_widened_as_ieee_says, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(numbers_that_are_not_finite_are_refused_by_place, setup, temp_dirs_end),
     };
 
     return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);

@@ -26,13 +26,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(folder);
-    return 0;
-}
-
 static void write_text(const char *name, const char *text)
 {
     char path[PATH_MAX];
@@ -220,10 +213,10 @@ static void a_folder_whose_name_leaves_no_room_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(shards_load_like_a_single_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_index_agrees_with_its_files_or_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(more_files_than_the_bound_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(tensors_are_found_by_name_in_file_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(shards_load_like_a_single_file, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(an_index_agrees_with_its_files_or_is_refused, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(more_files_than_the_bound_are_refused, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(tensors_are_found_by_name_in_file_order, setup, temp_dirs_end),
         cmocka_unit_test(a_folder_whose_name_leaves_no_room_is_refused),
     };
 

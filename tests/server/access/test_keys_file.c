@@ -26,13 +26,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* The file's path comes before `says`. */
 static void expect_refusal(const char *name, const char *text, enum status want, const char *says)
 {
@@ -478,20 +471,21 @@ static void a_key_is_added_and_removed_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(all_that_is_said_of_a_key_is_read, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_may_hold_no_key, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_is_one_list_of_keys, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_key_has_a_name_and_nothing_unknown, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(hashes_are_hexadecimal, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(keys_with_salts_are_refused_and_the_way_to_new_ones_is_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_key_says_what_it_may_use, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(rates_and_priorities_have_bounds, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(rates_at_their_bounds_are_taken, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_priority_is_a_word_or_a_number, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(as_many_models_are_taken_as_are_served, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_thousand_keys_are_taken, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_message_quotes_nothing_that_could_be_a_key, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(only_a_file_of_some_size_is_read, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(all_that_is_said_of_a_key_is_read, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_file_may_hold_no_key, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_file_is_one_list_of_keys, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_key_has_a_name_and_nothing_unknown, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(hashes_are_hexadecimal, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(keys_with_salts_are_refused_and_the_way_to_new_ones_is_told, set_up,
+                                        temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_key_says_what_it_may_use, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(rates_and_priorities_have_bounds, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(rates_at_their_bounds_are_taken, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_priority_is_a_word_or_a_number, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(as_many_models_are_taken_as_are_served, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_thousand_keys_are_taken, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_message_quotes_nothing_that_could_be_a_key, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(only_a_file_of_some_size_is_read, set_up, temp_dirs_end),
         cmocka_unit_test(a_copied_entry_is_not_added),
         cmocka_unit_test(a_key_is_added_and_removed_by_name),
     };

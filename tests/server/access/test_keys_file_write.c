@@ -29,13 +29,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 static void add(struct keys_file *f, const char *name)
 {
     struct key k = {.model_count = 1, .models = calloc(1, sizeof k.models[0])};
@@ -280,13 +273,13 @@ static void apis_are_lists_of_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_written_is_read_back, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(who_could_not_read_the_file_cannot_afterwards, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_old_file_stays_whole_for_who_reads_it, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_link_stays_one, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_cannot_be_written_leaves_no_trace, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_lock_keeps_others_out_though_the_file_is_replaced, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_folder_of_a_path_is_what_is_locked, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_written_is_read_back, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(who_could_not_read_the_file_cannot_afterwards, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(the_old_file_stays_whole_for_who_reads_it, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_link_stays_one, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(what_cannot_be_written_leaves_no_trace, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_lock_keeps_others_out_though_the_file_is_replaced, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(the_folder_of_a_path_is_what_is_locked, set_up, temp_dirs_end),
         cmocka_unit_test(a_key_is_random_and_known_by_its_hash),
         cmocka_unit_test(the_hash_is_of_the_text),
         cmocka_unit_test(names_have_few_characters),

@@ -202,13 +202,6 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
-{
-    (void)state;
-    temp_dir_remove(models);
-    return 0;
-}
-
 static void no_stream_stands_still_where_contexts_end(void **state)
 {
     (void)state;
@@ -362,5 +355,5 @@ int main(void)
         cmocka_unit_test(every_kind_of_model_says_the_same),
         cmocka_unit_test(states_of_all_keys_and_values_are_not_doubled),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, temp_dirs_end);
 }

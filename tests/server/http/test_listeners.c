@@ -27,13 +27,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* On ports that the kernel chooses. */
 static struct settings settings(const char *addresses)
 {
@@ -373,18 +366,18 @@ int main(void)
         cmocka_unit_test(a_list_is_listened_on_in_its_order),
         cmocka_unit_test(ipv6_is_named_in_brackets),
         cmocka_unit_test(a_star_is_every_address_of_both_kinds),
-        cmocka_unit_test_setup_teardown(the_administrators_come_first_and_are_theirs, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(tcp_alone_is_encrypted_and_not_for_administration, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_unix_socket_may_be_all_there_is, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(as_many_are_listened_on_as_are_polled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_administrators_come_first_and_are_theirs, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(tcp_alone_is_encrypted_and_not_for_administration, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_unix_socket_may_be_all_there_is, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(as_many_are_listened_on_as_are_polled, set_up, temp_dirs_end),
         cmocka_unit_test(what_cannot_be_listened_on_is_named),
         cmocka_unit_test(a_missing_comma_is_noticed),
         cmocka_unit_test(of_passed_sockets_public_tcp_alone_is_encrypted),
         cmocka_unit_test(monitors_have_addresses_of_their_own),
         cmocka_unit_test(only_its_own_sockets_are_closed),
-        cmocka_unit_test_setup_teardown(a_file_that_was_replaced_is_noticed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_check_opens_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(none_is_left_where_one_cannot_be_had, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_that_was_replaced_is_noticed, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_check_opens_nothing, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(none_is_left_where_one_cannot_be_had, set_up, temp_dirs_end),
     };
     return cmocka_run_group_tests_name("listeners", tests, NULL, NULL);
 }

@@ -26,13 +26,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 static void make_folder(const char *name)
 {
     char path[PATH_MAX];
@@ -291,12 +284,12 @@ int main(void)
         cmocka_unit_test(a_list_has_names_and_paths),
         cmocka_unit_test(names_are_given_once),
         cmocka_unit_test(one_of_the_settings_says_something),
-        cmocka_unit_test_setup_teardown(folders_are_models_by_the_name_given_or_their_own, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(names_in_both_places_are_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(folders_that_are_gone_are_left_out_unless_all_are, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(no_more_than_can_be_served_are_found, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_must_be_there_is_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(one_is_found_in_the_place_that_names_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(folders_are_models_by_the_name_given_or_their_own, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(names_in_both_places_are_refused, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(folders_that_are_gone_are_left_out_unless_all_are, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(no_more_than_can_be_served_are_found, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(what_must_be_there_is_named, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(one_is_found_in_the_place_that_names_it, set_up, temp_dirs_end),
     };
     return cmocka_run_group_tests_name("model_sources", tests, NULL, NULL);
 }

@@ -40,13 +40,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 static void make_folder(const char *name)
 {
     char path[PATH_MAX];
@@ -342,16 +335,16 @@ static void a_file_that_was_written_again_is_noticed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(folders_with_a_configuration_are_models, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_highest_version_counts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(folders_with_a_configuration_are_models, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(the_highest_version_counts, set_up, temp_dirs_end),
         cmocka_unit_test(what_is_no_version_is_none),
-        cmocka_unit_test_setup_teardown(a_folder_without_models_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_name_that_names_no_model_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_disk_that_fails_does_not_make_a_model_vanish, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(as_many_are_found_as_can_be_served, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(one_is_found_by_its_name_alone, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_print_changes_with_the_models_files, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_that_was_written_again_is_noticed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_folder_without_models_is_refused, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_name_that_names_no_model_is_refused, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_disk_that_fails_does_not_make_a_model_vanish, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(as_many_are_found_as_can_be_served, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(one_is_found_by_its_name_alone, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_print_changes_with_the_models_files, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_file_that_was_written_again_is_noticed, set_up, temp_dirs_end),
     };
     return cmocka_run_group_tests_name("models_dir", tests, NULL, NULL);
 }

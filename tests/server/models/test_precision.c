@@ -36,13 +36,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_remove(dir);
-    return 0;
-}
-
 /* The best instruction set for which both pay, or NULL where this machine has none. */
 static const char *best_isa(void)
 {
@@ -316,5 +309,5 @@ int main(void)
         cmocka_unit_test(a_folder_that_is_not_there_is_an_error),
         cmocka_unit_test(settings_of_the_engine_are_looked_at),
     };
-    return cmocka_run_group_tests_name("precision", tests, setup, teardown);
+    return cmocka_run_group_tests_name("precision", tests, setup, temp_dirs_end);
 }
