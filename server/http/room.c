@@ -1,5 +1,5 @@
-/* room.c - see room.h. Holders and places are in rings without a fixed beginning: each search begins where the last one
- * ended, so that those far away have their turn. */
+/* room.c - see room.h. What a search has looked at goes to the end of its list, of holders or of a holder's places: so
+ * each search begins where the last one ended, and those far away have their turn. */
 #include "server/http/room.h"
 
 #include <assert.h>
@@ -11,16 +11,16 @@ enum { ENDS_MAX = 64 }; /* places that end for one that asks */
 
 /* A client that holds something. */
 struct room_holder {
-    struct room_holder *next, *previous; /* of all */
-    struct room_holder *next_of_chain;
-    struct room_place *places; /* a ring */
+    TAILQ_ENTRY(room_holder) of_room;
+    LIST_ENTRY(room_holder) of_chain;
+    TAILQ_HEAD(, room_place) places;
     struct client_id client;
     uint64_t units; /* without those that are ending */
 };
 
 /* ---- holders ----------------------------------------------------------------------------------------------------- */
 
-static struct room_holder **chain_of(struct room *r, const struct client_id *client)
+static struct room_chain *chain_of(struct room *r, const struct client_id *client)
 {
     uint32_t hash = (2166136261U ^ client->kind) * 16777619U; /* FNV-1a */
     for (size_t i = 0; i < sizeof client->bytes; i++)
@@ -31,65 +31,29 @@ static struct room_holder **chain_of(struct room *r, const struct client_id *cli
 /* A new one holds nothing. NULL: out of memory. */
 static struct room_holder *holder_of(struct room *r, const struct client_id *client)
 {
-    struct room_holder **chain = chain_of(r, client), *h = *chain;
+    struct room_chain *chain = chain_of(r, client);
+    struct room_holder *h = LIST_FIRST(chain);
     while (h != NULL && !client_id_is_same(&h->client, client))
-        h = h->next_of_chain;
+        h = LIST_NEXT(h, of_chain);
     if (h != NULL)
         return h;
     h = calloc(1, sizeof *h);
     if (h == NULL)
         return NULL;
     h->client = *client;
-    h->next_of_chain = *chain;
-    *chain = h;
-    if (r->holders == NULL) {
-        r->holders = h->next = h->previous = h;
-    } else {
-        h->next = r->holders;
-        h->previous = r->holders->previous;
-        h->previous->next = h->next->previous = h;
-    }
+    TAILQ_INIT(&h->places);
+    LIST_INSERT_HEAD(chain, h, of_chain);
+    TAILQ_INSERT_TAIL(&r->holders, h, of_room);
     return h;
 }
 
 static void drop_if_empty(struct room *r, struct room_holder *h)
 {
-    if (h->places != NULL)
+    if (!TAILQ_EMPTY(&h->places))
         return;
-    struct room_holder **at = chain_of(r, &h->client);
-    while (*at != h)
-        at = &(*at)->next_of_chain;
-    *at = h->next_of_chain;
-    if (r->holders == h)
-        r->holders = h->next != h ? h->next : NULL;
-    h->previous->next = h->next;
-    h->next->previous = h->previous;
+    LIST_REMOVE(h, of_chain);
+    TAILQ_REMOVE(&r->holders, h, of_room);
     free(h);
-}
-
-/* ---- places ------------------------------------------------------------------------------------------------------ */
-
-static void enter(struct room_holder *h, struct room_place *p)
-{
-    p->holder = h;
-    if (h->places == NULL) {
-        h->places = p->next = p->previous = p;
-        return;
-    }
-    p->next = h->places;
-    p->previous = h->places->previous;
-    p->previous->next = p->next->previous = p;
-}
-
-static void leave(struct room *r, struct room_place *p)
-{
-    struct room_holder *h = p->holder;
-    if (h->places == p)
-        h->places = p->next != p ? p->next : NULL;
-    p->previous->next = p->next;
-    p->next->previous = p->previous;
-    *p = (struct room_place){.holder = NULL};
-    drop_if_empty(r, h);
 }
 
 /* ---- who gives way ----------------------------------------------------------------------------------------------- */
@@ -125,12 +89,13 @@ static void look_at(struct search *s, struct room_place *p)
 
 static void look_at_places(struct search *s, struct room_holder *h)
 {
-    struct room_place *p = h->places;
+    const struct room_place *first = TAILQ_FIRST(&h->places);
     do {
+        struct room_place *p = TAILQ_FIRST(&h->places);
         look_at(s, p);
-        p = p->next;
-    } while (--s->looks > 0 && p != h->places);
-    h->places = p;
+        TAILQ_REMOVE(&h->places, p, of_holder);
+        TAILQ_INSERT_TAIL(&h->places, p, of_holder);
+    } while (--s->looks > 0 && TAILQ_FIRST(&h->places) != first);
 }
 
 /* NULL: nobody. */
@@ -138,15 +103,16 @@ static struct room_place *who_gives_way(struct room *r, const struct room_holder
 {
     struct search s = {
         .room = r, .asker = asker, .units = asker->units + more, .now_ns = clock_now_ns(), .looks = ROOM_LOOKS_MAX};
-    struct room_holder *h = r->holders;
+    const struct room_holder *first = TAILQ_FIRST(&r->holders);
     do {
-        if (h->places != NULL && (h == asker || h->units >= s.units))
+        struct room_holder *h = TAILQ_FIRST(&r->holders);
+        if (!TAILQ_EMPTY(&h->places) && (h == asker || h->units >= s.units))
             look_at_places(&s, h);
         else
             s.looks--;
-        h = h->next;
-    } while (s.looks > 0 && h != r->holders);
-    r->holders = h;
+        TAILQ_REMOVE(&r->holders, h, of_room);
+        TAILQ_INSERT_TAIL(&r->holders, h, of_room);
+    } while (s.looks > 0 && TAILQ_FIRST(&r->holders) != first);
     return s.best;
 }
 
@@ -170,12 +136,13 @@ static bool make_room(struct room *r, const struct room_holder *asker, uint64_t 
 void room_init(struct room *r, const struct room_rules *rules)
 {
     *r = (struct room){.rules = *rules};
+    TAILQ_INIT(&r->holders);
     (void)pthread_mutex_init(&r->lock, NULL);
 }
 
 void room_clear(struct room *r)
 {
-    assert(r->holders == NULL);
+    assert(TAILQ_EMPTY(&r->holders));
     (void)pthread_mutex_destroy(&r->lock);
 }
 
@@ -191,8 +158,10 @@ static enum room_answer take(struct room *r, struct room_place *place, struct ro
         return ROOM_OF_CLIENT;
     if (place->is_ending || !make_room(r, h, units))
         return ROOM_FULL;
-    if (place->holder == NULL)
-        enter(h, place);
+    if (place->holder == NULL) {
+        place->holder = h;
+        TAILQ_INSERT_TAIL(&h->places, place, of_holder);
+    }
     place->units += units;
     h->units += units;
     r->used += units;
@@ -217,13 +186,16 @@ void room_leave(struct room *r, struct room_place *place)
     if (place->holder == NULL) /* set by the owner's own thread alone */
         return;
     (void)pthread_mutex_lock(&r->lock);
+    struct room_holder *h = place->holder;
     if (place->is_ending) {
         r->ending -= place->units;
     } else {
         r->used -= place->units;
-        place->holder->units -= place->units;
+        h->units -= place->units;
     }
-    leave(r, place);
+    TAILQ_REMOVE(&h->places, place, of_holder);
+    *place = (struct room_place){.holder = NULL};
+    drop_if_empty(r, h);
     (void)pthread_mutex_unlock(&r->lock);
 }
 
@@ -234,10 +206,8 @@ void room_move(struct room *r, struct room_place *from, struct room_place *to)
     (void)pthread_mutex_lock(&r->lock);
     struct room_holder *h = from->holder;
     *to = *from;
-    if (from->next == from)
-        to->next = to->previous = to;
-    to->previous->next = to->next->previous = to;
-    h->places = h->places == from ? to : h->places;
+    TAILQ_INSERT_TAIL(&h->places, to, of_holder);
+    TAILQ_REMOVE(&h->places, from, of_holder);
     *from = (struct room_place){.holder = NULL};
     (void)pthread_mutex_unlock(&r->lock);
 }

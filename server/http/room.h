@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "server/core/client_id.h"
 
@@ -22,7 +23,7 @@ struct room_holder;
 /* What one owner holds; embedded in it and zeroed before its first use. It belongs to the room. */
 struct room_place {
     struct room_holder *holder; /* NULL: it holds nothing */
-    struct room_place *next, *previous;
+    TAILQ_ENTRY(room_place) of_holder;
     uint64_t units;
     bool is_ending; /* its end was asked for: it no longer counts as used */
 };
@@ -49,9 +50,9 @@ struct room_rules {
 struct room {
     struct room_rules rules;
     pthread_mutex_t lock;
-    uint64_t used, ending;       /* units: in use, and beside those, told to end */
-    struct room_holder *holders; /* a ring */
-    struct room_holder *chains[ROOM_CHAINS];
+    uint64_t used, ending; /* units: in use, and beside those, told to end */
+    TAILQ_HEAD(, room_holder) holders;
+    LIST_HEAD(room_chain, room_holder) chains[ROOM_CHAINS]; /* by client */
 };
 
 enum room_answer {
