@@ -85,7 +85,6 @@
 /* ---- HTTP ----------------------------------------------------------------------------------------------- */
 #define LISTENERS_MAX 16            /* addresses and Unix sockets to listen on: each thread polls all of them */
 #define SERVICE_SOCKET_NAME_MAX 255 /* of a socket that is passed: FDNAME_MAX of sd_listen_fds */
-#define PASSED_ADDRESS_MAX 127      /* bytes: an address and a port, or a Unix socket's path of 108 */
 #define LISTENER_NAME_MAX 511       /* bytes of what the log calls one: its address, and what it was passed as */
 #define TLS_CHAIN_MAX 16            /* certificates of a chain; usual ones have 2 or 3 */
 #define TLS_FILE_MAX 1048576        /* bytes of a certificate's or a key's file */

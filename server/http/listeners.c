@@ -1,16 +1,22 @@
 /* listeners.c - see listeners.h. */
 #include "server/http/listeners.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "config/settings.h"
 #include "server/core/log.h"
 #include "server/core/service_manager.h"
 #include "server/http/listen.h"
-#include "server/http/passed.h"
 #include "server/http/tls.h"
 
 enum { ADMIN_UNIX_MODE = 0600 }; /* the daemon's own user, and root */
@@ -162,6 +168,8 @@ enum status listeners_check(const struct settings *s, struct error *err)
     return st;
 }
 
+/* ---- what the service manager has opened and passed: what it is, is asked of the kernel -------------------------- */
+
 static enum listener_kind kind_of_passed(const char *name)
 {
     static const char *const names[] = {
@@ -175,21 +183,76 @@ static enum listener_kind kind_of_passed(const char *name)
     return (enum listener_kind)kind;
 }
 
+/* An address as getsockname gives it. */
+union address {
+    struct sockaddr any;
+    struct sockaddr_un local;
+    struct sockaddr_storage storage;
+};
+
+static enum status refuse_passed(const char *name, const char *what, struct error *err)
+{
+    return error_set_param(
+        err, ERR_CONFIG, "LISTEN_FDS",
+        "the service manager passed \"%.*s\", which is %s; expected a TCP or Unix stream socket that "
+        "listens (ListenStream=, Accept=no)",
+        SERVICE_SOCKET_NAME_MAX, name, what);
+}
+
+/* -1: it has no such option, because it is no socket. */
+static int option_of(int fd, int option)
+{
+    int value = 0;
+    socklen_t size = sizeof value;
+    return getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
+}
+
+/* unix: and a path, or @ and a name. */
+static void name_local(struct listener *l, const union address *at, socklen_t size, const char *name)
+{
+    const size_t before = offsetof(struct sockaddr_un, sun_path), bytes = size > before ? size - before : 0;
+    const bool is_abstract = bytes > 0 && at->local.sun_path[0] == '\0';
+    (void)snprintf(l->name, sizeof l->name, "unix:%s%.*s (passed as %s)", is_abstract ? "@" : "", (int)bytes,
+                   at->local.sun_path + is_abstract, name);
+}
+
+static void name_tcp(struct listener *l, const union address *at, socklen_t size, const char *name)
+{
+    char host[INET6_ADDRSTRLEN + IF_NAMESIZE] = "unknown", port[8] = "0";
+    const bool v6 = at->any.sa_family == AF_INET6;
+    (void)getnameinfo(&at->any, size, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+    (void)snprintf(l->name, sizeof l->name, "%s://%s%s%s:%s (passed as %s)", l->is_tls ? "https" : "http",
+                   v6 ? "[" : "", host, v6 ? "]" : "", port, name);
+}
+
+/* It is made ready to be accepted from. */
 static enum status take_one(struct listeners *l, enum listener_kind kind, const struct settings *s, int fd,
                             const char *name, struct error *err)
 {
-    struct passed p;
-    const enum status st = passed_examine(&p, fd, name, err);
-    if (st != OK)
-        return st;
+    union address at = {.storage = {.ss_family = AF_UNSPEC}};
+    socklen_t size = sizeof at;
+    const int type = option_of(fd, SO_TYPE);
+    if (type < 0)
+        return refuse_passed(name, "no socket", err);
+    if (type != SOCK_STREAM)
+        return refuse_passed(name, type == SOCK_DGRAM ? "a datagram socket" : "no stream socket", err);
+    if (option_of(fd, SO_ACCEPTCONN) != 1)
+        return refuse_passed(name, "a socket that does not listen", err);
+    const int flags = fcntl(fd, F_GETFL);
+    if (getsockname(fd, &at.any, &size) != 0 || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+        return refuse_passed(name, strerror(errno), err);
+    const bool is_local = at.any.sa_family == AF_UNIX;
+    if (!is_local && at.any.sa_family != AF_INET && at.any.sa_family != AF_INET6)
+        return refuse_passed(name, "neither TCP nor a Unix socket", err);
     struct listener *next = &l->all[l->count++];
-    *next = (struct listener){.fd = fd, .kind = kind, .is_local = p.is_local, .is_passed = true};
-    next->is_tls = kind == LISTENER_PUBLIC && !p.is_local && tls_is_on(s);
-    (void)snprintf(next->name, sizeof next->name, "%s%s (passed as %s)",
-                   p.is_local     ? "unix:"
-                   : next->is_tls ? "https://"
-                                  : "http://",
-                   p.address, name);
+    *next = (struct listener){.fd = fd, .kind = kind, .is_local = is_local, .is_passed = true};
+    next->is_tls = kind == LISTENER_PUBLIC && !is_local && tls_is_on(s);
+    if (is_local) {
+        name_local(next, &at, size, name);
+        return OK;
+    }
+    listen_bound_sending(fd); /* its connections inherit that */
+    name_tcp(next, &at, size, name);
     return OK;
 }
 
@@ -211,28 +274,20 @@ static enum status take_passed(struct listeners *l, enum listener_kind kind, con
     return st;
 }
 
-/* Somebody who changes such a setting wonders why nothing happens. */
-static void warn_of_unused(enum listener_kind kind, const struct settings *s)
+/* Somebody who changes such a setting would wonder why nothing happens. */
+static void tell_of_unused(enum listener_kind kind)
 {
-    static const char *const names[LISTENER_KIND_COUNT][3] = {
-        [LISTENER_ADMIN] = {"admin_address", "admin_port", "admin_unix"},
-        [LISTENER_METRICS] = {"metrics_address", "metrics_port", NULL},
-        [LISTENER_PUBLIC] = {"listen_address", "listen_port", "listen_unix"},
+    static const char *const settings[LISTENER_KIND_COUNT] = {
+        [LISTENER_ADMIN] = "admin_address, admin_port and admin_unix",
+        [LISTENER_METRICS] = "metrics_address and metrics_port",
+        [LISTENER_PUBLIC] = "listen_address, listen_port and listen_unix",
     };
-    for (size_t i = 0; i < 3 && names[kind][i] != NULL; i++) {
-        const struct setting *row = setting_find(names[kind][i], strlen(names[kind][i]));
-        char number[16] = "";
-        if (row->kind == SETTING_NUMBER)
-            (void)snprintf(number, sizeof number, "%u", setting_number(row, s));
-        const char *value = row->kind == SETTING_NUMBER ? number : setting_text(row, s);
-        const bool is_set = row->kind == SETTING_NUMBER ? setting_number(row, s) != row->def
-                                                        : strcmp(value, row->def_text) != 0 && !is_off(value);
-        if (is_set)
-            log_warning("%s = %s is not used: the service manager has passed sockets in its place, and says where they "
-                        "listen (ListenStream=)",
-                        row->name, value);
-    }
+    log_info("%s are not used: the service manager has passed sockets in their place, and says where they listen "
+             "(ListenStream=)",
+             settings[kind]);
 }
+
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 /* Those that are not public come first: whoever waits for the log line that says where the daemon listens then knows
  * that administration is possible as well. */
@@ -246,7 +301,7 @@ enum status listeners_open(struct listeners *ret, const struct settings *s, cons
         st = take_passed(&l, (enum listener_kind)kind, s, passed, &any, err);
         struct opening o = {.l = &l, .count = l.count, .err = err};
         if (st == OK && any)
-            warn_of_unused((enum listener_kind)kind, s);
+            tell_of_unused((enum listener_kind)kind);
         else if (st == OK)
             st = open_kind(&o, (enum listener_kind)kind, s);
     }
