@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "server/core/clock.h"
@@ -11,7 +12,7 @@
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
 
-/* Upper bounds of buckets, ascending, 0 after the last: in nanoseconds, or counts. */
+/* Upper bounds of buckets: in nanoseconds, or counts. */
 #define US UINT64_C(1000)
 #define MS (1000 * US)
 #define S (1000 * MS)
@@ -29,20 +30,19 @@ static const uint64_t bounds_SIZES[BUCKETS_MAX] = {1,  2,  3,  4,  6,   8,   12,
 
 #define SIMPLE(constant, name, unit, labels, help) static _Atomic uint64_t values_##constant[SERIES_##labels];
 #define HISTOGRAM(constant, name, unit, labels, buckets, help) \
-    static struct metrics_histogram histograms_##constant[SERIES_##labels];
+    static _Atomic uint64_t values_##constant[SERIES_##labels * HISTOGRAM_VALUES];
 METRICS(SIMPLE, SIMPLE, HISTOGRAM)
 #undef SIMPLE
 #undef HISTOGRAM
 
-#define SIMPLE(constant, name, unit, labels, help, type) \
-    {name, help, values_##constant, NULL, NULL, SERIES_##labels, type, UNIT_##unit, LABELS_##labels},
-#define COUNTER(constant, name, unit, labels, help) SIMPLE(constant, name, unit, labels, help, TYPE_COUNTER)
-#define GAUGE(constant, name, unit, labels, help) SIMPLE(constant, name, unit, labels, help, TYPE_GAUGE)
-#define HISTOGRAM(constant, name, unit, labels, buckets, help)                                              \
-    {name,           help,        NULL,           histograms_##constant, bounds_##buckets, SERIES_##labels, \
-     TYPE_HISTOGRAM, UNIT_##unit, LABELS_##labels},
+#define ROW(constant, name, unit, labels, help, bounds, width, type) \
+    {name, help, values_##constant, bounds, SERIES_##labels, width, type, UNIT_##unit, LABELS_##labels},
+#define COUNTER(constant, name, unit, labels, help) ROW(constant, name, unit, labels, help, NULL, 1, TYPE_COUNTER)
+#define GAUGE(constant, name, unit, labels, help) ROW(constant, name, unit, labels, help, NULL, 1, TYPE_GAUGE)
+#define HISTOGRAM(constant, name, unit, labels, buckets, help) \
+    ROW(constant, name, unit, labels, help, bounds_##buckets, HISTOGRAM_VALUES, TYPE_HISTOGRAM)
 const struct metrics_row metrics_rows[METRIC_COUNT] = {METRICS(COUNTER, GAUGE, HISTOGRAM)};
-#undef SIMPLE
+#undef ROW
 #undef COUNTER
 #undef GAUGE
 #undef HISTOGRAM
@@ -65,13 +65,6 @@ static void copy_text(char *to, size_t size, const char *from)
     to[i] = '\0';
 }
 
-/* What was never written is not resident, and stays so. */
-static void clear(_Atomic uint64_t *value)
-{
-    if (atomic_load_explicit(value, memory_order_relaxed) != 0)
-        atomic_store_explicit(value, 0, memory_order_relaxed);
-}
-
 void metrics_init(const char *const names[], size_t n)
 {
     assert(n <= METRICS_ENDPOINTS_MAX);
@@ -81,17 +74,11 @@ void metrics_init(const char *const names[], size_t n)
     metrics_labels.model_count = metrics_labels.key_count = 0;
     memset(metrics_labels.models, 0, sizeof metrics_labels.models);
     memset(&metrics_labels.build, 0, sizeof metrics_labels.build);
-    for (size_t m = 0; m < METRIC_COUNT; m++) {
-        for (size_t i = 0; i < metrics_rows[m].series; i++) {
-            if (metrics_rows[m].type != TYPE_HISTOGRAM) {
-                clear(&metrics_rows[m].values[i]);
-                continue;
-            }
-            clear(&metrics_rows[m].histograms[i].sum);
-            for (size_t b = 0; b <= BUCKETS_MAX; b++)
-                clear(&metrics_rows[m].histograms[i].counts[b]);
-        }
-    }
+    for (size_t m = 0; m < METRIC_COUNT; m++)
+        for (size_t i = 0; i < metrics_rows[m].series * metrics_rows[m].width; i++)
+            if (metrics_rows[m].values[i] != 0) /* what was never written is not resident, and stays so */
+                metrics_rows[m].values[i] = 0;
+    atomic_store_explicit(&metrics_rows[METRIC_BUILD_INFO].values[0], 1, memory_order_relaxed);
     metrics_gauge_set(METRIC_START_TIME, 0, clock_unix_ns());
 }
 
@@ -119,9 +106,9 @@ unsigned metrics_model_add(const struct metrics_model *m)
         copy_text(to->mixer, sizeof to->mixer, m->mixer);
         copy_text(to->precision, sizeof to->precision, m->precision);
         copy_text(to->precision_by, sizeof to->precision_by, m->precision_by);
-        to->loaded = true;
         metrics_labels.model_count = i == metrics_labels.model_count ? i + 1 : metrics_labels.model_count;
         index = METRICS_MODEL_FIRST + (unsigned)i;
+        atomic_store_explicit(&metrics_rows[METRIC_MODEL_INFO].values[index], 1, memory_order_relaxed);
     }
     (void)pthread_mutex_unlock(&metrics_labels.lock);
     return index;
@@ -129,11 +116,8 @@ unsigned metrics_model_add(const struct metrics_model *m)
 
 void metrics_model_remove(unsigned model)
 {
-    if (model < METRICS_MODEL_FIRST || model >= METRICS_MODEL_LABELS)
-        return;
-    (void)pthread_mutex_lock(&metrics_labels.lock);
-    metrics_labels.models[model - METRICS_MODEL_FIRST].loaded = false;
-    (void)pthread_mutex_unlock(&metrics_labels.lock);
+    if (model >= METRICS_MODEL_FIRST && model < METRICS_MODEL_LABELS)
+        atomic_store_explicit(&metrics_rows[METRIC_MODEL_INFO].values[model], 0, memory_order_relaxed);
 }
 
 unsigned metrics_key_add(const char *name)
@@ -169,14 +153,12 @@ static const struct metrics_row *row_of(enum metric m, enum type type)
 
 static void observe(const struct metrics_row *row, size_t series, uint64_t value)
 {
-    struct metrics_histogram *h = &row->histograms[series];
+    _Atomic uint64_t *values = &row->values[series * row->width];
     size_t bucket = 0;
-    while (bucket < BUCKETS_MAX && row->bounds[bucket] != 0 && value > row->bounds[bucket])
+    while (row->bounds[bucket] != 0 && value > row->bounds[bucket])
         bucket++;
-    if (bucket == BUCKETS_MAX || row->bounds[bucket] == 0)
-        bucket = BUCKETS_MAX;
-    atomic_fetch_add_explicit(&h->counts[bucket], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&h->sum, value, memory_order_relaxed);
+    atomic_fetch_add_explicit(&values[HISTOGRAM_COUNTS + bucket], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&values[HISTOGRAM_SUM], value, memory_order_relaxed);
 }
 
 /* The series of {endpoint,model}. */
@@ -229,10 +211,10 @@ uint64_t metrics_total(enum metric m)
 struct metrics_observed metrics_histogram_read(enum metric m, unsigned label)
 {
     const struct metrics_row *row = row_of(m, TYPE_HISTOGRAM);
-    const struct metrics_histogram *h = &row->histograms[series_of(row, label)];
-    struct metrics_observed all = {.sum = atomic_load_explicit(&h->sum, memory_order_relaxed)};
-    for (size_t b = 0; b <= BUCKETS_MAX; b++)
-        all.count += atomic_load_explicit(&h->counts[b], memory_order_relaxed);
+    const _Atomic uint64_t *values = &row->values[series_of(row, label) * row->width];
+    struct metrics_observed all = {.sum = atomic_load_explicit(&values[HISTOGRAM_SUM], memory_order_relaxed)};
+    for (size_t b = 0; b < BUCKETS_MAX; b++)
+        all.count += atomic_load_explicit(&values[HISTOGRAM_COUNTS + b], memory_order_relaxed);
     return all;
 }
 

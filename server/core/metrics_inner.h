@@ -1,12 +1,12 @@
-/* metrics_inner.h - what metrics.c records and metrics_text.c writes: the rows of METRICS with their series, and the
- * words of their labels. For these two files only. A new metric needs a row in METRICS (metrics.h) and nothing here; a
- * new label needs its constant and its number of series here, and its word in metrics_text.c. */
+/* metrics_inner.h - what metrics.c records, process_stats.c asks of the kernel and metrics_text.c writes: the rows of
+ * METRICS with their series, and the words of their labels. For these files only. A new metric needs a row in METRICS
+ * (metrics.h) and nothing here; a new label needs its constant and its number of series here, and its word in
+ * metrics_text.c. */
 #ifndef SERVER_CORE_METRICS_INNER_H
 #define SERVER_CORE_METRICS_INNER_H
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,18 +55,16 @@ enum {
 };
 
 enum { BUCKETS_MAX = 24 };
-
-struct metrics_histogram {
-    _Atomic uint64_t sum;
-    _Atomic uint64_t counts[BUCKETS_MAX + 1]; /* [i]: above bound i - 1, at most bound i; the last: above all */
-};
+/* The values of one series of a histogram; another metric's has one. */
+enum { HISTOGRAM_SUM, HISTOGRAM_COUNTS, HISTOGRAM_VALUES = HISTOGRAM_COUNTS + BUCKETS_MAX };
 
 struct metrics_row {
     const char *name, *help;
-    _Atomic uint64_t *values; /* [series]; NULL for histograms. IF_TOLD: 1 more than the value, 0: none was told */
-    struct metrics_histogram *histograms; /* [series]; NULL for others */
-    const uint64_t *bounds;
-    size_t series;
+    /* [series][width]. IF_TOLD: 1 more than the value, 0: none was told. Of a histogram's counts, [i] is of what is
+     * above bound i - 1 and at most bound i; that of bound 0, of what is above all. */
+    _Atomic uint64_t *values;
+    const uint64_t *bounds; /* ascending, 0 after the last; NULL but for histograms */
+    size_t series, width;
     enum type type;
     enum unit unit;
     enum labels labels;
@@ -81,7 +79,6 @@ struct metrics_model_labels {
     char mixer[METRICS_TEXT_MAX + 1];
     char precision[METRICS_TEXT_MAX + 1];
     char precision_by[METRICS_TEXT_MAX + 1];
-    bool loaded;
 };
 
 /* Label values that are not listed in the tables. */
@@ -101,5 +98,8 @@ struct metrics_labels {
     size_t key_count;
 };
 extern struct metrics_labels metrics_labels;
+
+/* process_stats.c: set what the kernel knows of this process. Any thread. */
+void metrics_update_process(void);
 
 #endif

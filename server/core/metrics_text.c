@@ -3,11 +3,11 @@
  * shown is consistent in itself although updates go on meanwhile; its sum may be an observation ahead or behind. */
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "server/core/metrics_inner.h"
-#include "server/core/process_stats.h"
 
 #define X(constant, word) word,
 static const char *const reason_words[] = {METRICS_REASONS(X)};
@@ -152,89 +152,70 @@ static void print_sample_locked(struct page *to, const struct metrics_row *row, 
 }
 
 static void print_histogram_locked(struct page *to, const struct metrics_row *row, size_t series,
-                                   const uint64_t counts[BUCKETS_MAX + 1], uint64_t sum)
+                                   const uint64_t values[HISTOGRAM_VALUES])
 {
+    const uint64_t *counts = values + HISTOGRAM_COUNTS;
     char le[VALUE_TEXT_MAX];
     uint64_t total = 0;
-    for (size_t b = 0; b < BUCKETS_MAX && row->bounds[b] != 0; b++) {
+    size_t b = 0;
+    for (; row->bounds[b] != 0; b++) {
         total += counts[b];
         format_value(le, row->unit, row->bounds[b]);
         print_sample_locked(to, row, "_bucket", series, le, UNIT_COUNT, total);
     }
-    total += counts[BUCKETS_MAX];
+    total += counts[b];
     print_sample_locked(to, row, "_bucket", series, "+Inf", UNIT_COUNT, total);
-    print_sample_locked(to, row, "_sum", series, NULL, row->unit, sum);
+    print_sample_locked(to, row, "_sum", series, NULL, row->unit, values[HISTOGRAM_SUM]);
     print_sample_locked(to, row, "_count", series, NULL, UNIT_COUNT, total);
 }
 
-/* Series that always exist are shown from the start; those of requests once they have counted something. */
-static bool is_shown_locked(const struct metrics_row *row, size_t series, bool counted)
+static uint64_t value_at(enum metric m, size_t i)
 {
-    const size_t model = series - METRICS_MODEL_FIRST;
+    return atomic_load_explicit(&metrics_rows[m].values[i], memory_order_relaxed);
+}
+
+/* Series that always exist are shown from the start; those of requests once they have counted something. */
+static bool is_shown_locked(enum metric m, size_t series, bool counted)
+{
+    const struct metrics_row *row = &metrics_rows[m];
     switch (row->labels) {
     case LABELS_MODEL: /* gauges exist while their model is loaded, or while its last streams still run or wait */
         if (series >= METRICS_MODEL_FIRST && row->type == TYPE_GAUGE)
-            return metrics_labels.models[model].loaded || (counted && (row == &metrics_rows[METRIC_STREAMS_RUNNING] ||
-                                                                       row == &metrics_rows[METRIC_QUEUE_DEPTH]));
+            return value_at(METRIC_MODEL_INFO, series) != 0 ||
+                   (counted && (m == METRIC_STREAMS_RUNNING || m == METRIC_QUEUE_DEPTH));
         if (row->type == TYPE_HISTOGRAM) /* a score of lines each: for what a model does, not for what it could */
             return counted;
-        return counted || (series >= METRICS_MODEL_FIRST && model < metrics_labels.model_count);
-    case LABELS_MODEL_INFO:
-        return series >= METRICS_MODEL_FIRST && metrics_labels.models[model].loaded;
+        return counted || (series >= METRICS_MODEL_FIRST && series - METRICS_MODEL_FIRST < metrics_labels.model_count);
     case LABELS_KEY:
         return counted || series < metrics_labels.key_count;
-    case LABELS_ENDPOINT_MODEL:
-    case LABELS_REQUEST:
-    case LABELS_IF_TOLD:
-        return counted;
     case LABELS_NONE:
     case LABELS_REASON:
-    case LABELS_BUILD_INFO:
-        break;
+        return true;
+    default:
+        return counted;
     }
-    return true;
 }
 
 /* HELP and TYPE come before a metric's first series, and are left out if it has none. */
-static void print_series_locked(struct page *to, const struct metrics_row *row, size_t series, bool *headed)
+static void print_series_locked(struct page *to, enum metric m, size_t series, bool *headed)
 {
     static const char *const type_words[] = {"counter", "gauge", "histogram"};
-    uint64_t counts[BUCKETS_MAX + 1] = {0}, value = 0, sum = 0;
-    if (row->type == TYPE_HISTOGRAM) {
-        sum = atomic_load_explicit(&row->histograms[series].sum, memory_order_relaxed);
-        for (size_t b = 0; b <= BUCKETS_MAX; b++) {
-            counts[b] = atomic_load_explicit(&row->histograms[series].counts[b], memory_order_relaxed);
-            value += counts[b];
-        }
-    } else if (row->labels == LABELS_MODEL_INFO || row->labels == LABELS_BUILD_INFO) {
-        value = 1;
-    } else {
-        value = atomic_load_explicit(&row->values[series], memory_order_relaxed);
+    const struct metrics_row *row = &metrics_rows[m];
+    uint64_t values[HISTOGRAM_VALUES];
+    bool counted = false;
+    for (size_t i = 0; i < row->width; i++) {
+        values[i] = value_at(m, series * row->width + i);
+        counted |= values[i] != 0;
     }
-    if (!is_shown_locked(row, series, value != 0))
+    if (!is_shown_locked(m, series, counted))
         return;
     if (!*headed)
         print(to, "# HELP %s %s\n# TYPE %s %s\n", row->name, row->help, row->name, type_words[row->type]);
     *headed = true;
     if (row->type == TYPE_HISTOGRAM)
-        print_histogram_locked(to, row, series, counts, sum);
+        print_histogram_locked(to, row, series, values);
     else
-        print_sample_locked(to, row, "", series, NULL, row->unit, value - (row->labels == LABELS_IF_TOLD ? 1 : 0));
-}
-
-static void update_process(void)
-{
-    struct process_stats now;
-    process_stats_read(&now);
-    /* A total, not an increment. */
-    atomic_store_explicit(&metrics_rows[METRIC_CPU].values[0], now.cpu_ns, memory_order_relaxed);
-    if (now.memory_limit > 0)
-        metrics_gauge_set(METRIC_MEMORY_LIMIT, 0, now.memory_limit);
-    metrics_gauge_set(METRIC_RESIDENT, 0, now.resident_bytes);
-    metrics_gauge_set(METRIC_VIRTUAL, 0, now.virtual_bytes);
-    metrics_gauge_set(METRIC_OPEN_FDS, 0, now.open_fds);
-    metrics_gauge_set(METRIC_MAX_FDS, 0, now.max_fds);
-    metrics_gauge_set(METRIC_THREADS, 0, now.threads);
+        print_sample_locked(to, row, "", series, NULL, row->unit, values[0] - (row->labels == LABELS_IF_TOLD ? 1 : 0));
 }
 
 enum status metrics_render(char **ret, size_t *size, struct error *err)
@@ -245,11 +226,11 @@ enum status metrics_render(char **ret, size_t *size, struct error *err)
     if (page.stream == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the metrics");
     (void)pthread_mutex_lock(&metrics_labels.lock);
-    update_process();
-    for (size_t m = 0; m < METRIC_COUNT; m++) {
+    metrics_update_process();
+    for (enum metric m = 0; m < METRIC_COUNT; m++) {
         bool headed = false;
         for (size_t series = 0; series < metrics_rows[m].series && !page.failed; series++)
-            print_series_locked(&page, &metrics_rows[m], series, &headed);
+            print_series_locked(&page, m, series, &headed);
     }
     (void)pthread_mutex_unlock(&metrics_labels.lock);
     /* glibc's fclose gives the text its last size, and says nothing where that finds no memory: then there is none. */

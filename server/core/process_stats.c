@@ -1,7 +1,5 @@
-/* process_stats.c - reads /proc/self/stat, /proc/self/fd and the limits; proc(5) numbers the fields.
- * Any thread; no state. */
-#include "server/core/process_stats.h"
-
+/* process_stats.c - what the kernel knows about this process, as Prometheus' process_* metrics want it: reads
+ * /proc/self/stat, /proc/self/fd and the limits; proc(5) numbers the fields. What cannot be read stays as it was. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,17 +9,12 @@
 #include <unistd.h>
 
 #include "config/memory.h"
-
-#define NS_PER_SECOND UINT64_C(1000000000)
+#include "server/core/clock.h"
+#include "server/core/metrics_inner.h"
 
 enum { FIELD_THREADS = 20, FIELD_VIRTUAL = 23, FIELD_RESIDENT = 24 };
 
-static uint64_t positive(long value)
-{
-    return value > 0 ? (uint64_t)value : 0;
-}
-
-static void read_stat(struct process_stats *ret)
+static void read_stat(void)
 {
     char text[1024];
     FILE *file = fopen("/proc/self/stat", "re");
@@ -37,11 +30,11 @@ static void read_stat(struct process_stats *ret)
         at++;
         const uint64_t value = strtoull(at, NULL, 10);
         if (field == FIELD_THREADS)
-            ret->threads = value;
+            metrics_gauge_set(METRIC_THREADS, 0, value);
         else if (field == FIELD_VIRTUAL)
-            ret->virtual_bytes = value;
+            metrics_gauge_set(METRIC_VIRTUAL, 0, value);
         else if (field == FIELD_RESIDENT)
-            ret->resident_bytes = value * positive(sysconf(_SC_PAGESIZE));
+            metrics_gauge_set(METRIC_RESIDENT, 0, value * (uint64_t)sysconf(_SC_PAGESIZE));
     }
 }
 
@@ -57,16 +50,18 @@ static uint64_t count_open_fds(void)
     return count > 0 ? count - 1 : 0; /* without the directory itself */
 }
 
-void process_stats_read(struct process_stats *ret)
+void metrics_update_process(void)
 {
     struct timespec cpu;
     struct rlimit files;
-    memset(ret, 0, sizeof *ret);
-    read_stat(ret);
-    ret->open_fds = count_open_fds();
-    ret->memory_limit = memory_there_is();
+    const uint64_t memory = memory_there_is();
+    read_stat();
+    metrics_gauge_set(METRIC_OPEN_FDS, 0, count_open_fds());
+    if (memory > 0)
+        metrics_gauge_set(METRIC_MEMORY_LIMIT, 0, memory);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0)
-        ret->max_fds = files.rlim_cur;
-    if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0) /* finer than the ticks of /proc/self/stat */
-        ret->cpu_ns = positive(cpu.tv_sec) * NS_PER_SECOND + positive(cpu.tv_nsec);
+        metrics_gauge_set(METRIC_MAX_FDS, 0, files.rlim_cur);
+    if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0) /* finer than the ticks of /proc/self/stat; a total */
+        atomic_store_explicit(&metrics_rows[METRIC_CPU].values[0],
+                              (uint64_t)cpu.tv_sec * CLOCK_NS_PER_S + (uint64_t)cpu.tv_nsec, memory_order_relaxed);
 }
