@@ -6,9 +6,8 @@
  * same pipe. Standard error stays as it is: O_NONBLOCK would be set for all processes that share it, so the thread may
  * stop in a write; log_writer_stop then leaves it behind.
  *
- * Lines are missing in at most two places: before those that wait in the ring, which standard error has not taken
- * (output.lost), and behind them, which found no room (writer.missing). Once one did not, none finds room until the
- * ring is empty, so that the second place stays where it is. */
+ * Lines are missing in one place at a time, before those that wait in the ring: standard error has not taken them, or
+ * they were the older half when a new one needed room. */
 #include "server/core/log_writer.h"
 
 #include <assert.h>
@@ -42,24 +41,14 @@ static struct {
     pthread_t thread;
     enum mode mode;
     bool ends;
-    uint64_t missing; /* lines behind those in the ring */
+    bool is_torn;  /* the last byte that standard error took did not end a line */
+    bool fails;    /* it has not taken all of the last write */
+    uint64_t lost; /* lines missing before those in the ring, of which no line has told yet */
     size_t first, used;
     char ring[LOG_RING_BYTES];
 } writer = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-/* How standard error has been doing. The thread's, while there is one; otherwise under the lock. */
-static struct {
-    uint64_t lost; /* lines that it has not taken, and of which no line has told yet */
-    bool is_torn;  /* the last byte that it took did not end a line */
-    bool fails;    /* the last write */
-} output;
-
 /* ---- writing --------------------------------------------------------------------------------------------------- */
-
-static void count_dropped(uint64_t lines)
-{
-    metrics_counter_add(METRIC_LOG_DROPPED, 0, lines);
-}
 
 /* Returns how many bytes were written; fewer than `size` if that is not possible now. */
 static size_t write_bytes(const char *bytes, size_t size)
@@ -79,64 +68,71 @@ static size_t write_bytes(const char *bytes, size_t size)
     return done;
 }
 
-static uint64_t count_lines(const char *bytes, size_t size)
-{
-    uint64_t lines = 0;
-    for (size_t i = 0; i < size; i++)
-        lines += bytes[i] == '\n';
-    return lines;
-}
-
 /* What is written at a time: whole lines, or the warning that lines are missing. */
 struct chunk {
     char bytes[PIPE_BUF];
     size_t size;
-    bool is_warning;
+    uint64_t told; /* by the warning: how many are missing; 0: it is none */
 };
 
 /* The warning begins on a line of its own, whatever became of the one before. */
-static void make_warning(struct chunk *c)
+static void make_warning_locked(struct chunk *c)
 {
     struct log_line l;
     char message[128];
     (void)snprintf(message, sizeof message, "log: %llu lines are missing here: standard error did not take them",
-                   (unsigned long long)output.lost);
+                   (unsigned long long)writer.lost);
     log_line_make(&l, LOG_LEVEL_WARNING, message, NULL, 0);
     assert(l.size < sizeof c->bytes);
-    c->is_warning = true;
+    c->told = writer.lost;
     c->size = 0;
-    if (output.is_torn)
+    if (writer.is_torn)
         c->bytes[c->size++] = '\n';
     memcpy(c->bytes + c->size, l.bytes, l.size);
     c->size += l.size;
 }
 
-/* False if standard error has not taken all of it; then the lines are lost. */
-static bool write_chunk(const struct chunk *c)
+static void lose_locked(uint64_t lines)
 {
-    const size_t done = write_bytes(c->bytes, c->size);
+    writer.lost += lines;
+    metrics_counter_add(METRIC_LOG_DROPPED, 0, lines);
+}
+
+/* So many bytes of it were taken. False: not all; then its lines are lost. */
+static bool note_written_locked(const struct chunk *c, size_t done)
+{
+    uint64_t lost = 0;
+    for (size_t i = done; i < c->size; i++)
+        lost += c->bytes[i] == '\n';
     if (done > 0)
-        output.is_torn = c->bytes[done - 1] != '\n';
-    output.fails = done < c->size;
-    if (c->is_warning) {
-        output.lost = output.fails ? output.lost : 0;
-    } else {
-        const uint64_t lost = count_lines(c->bytes + done, c->size - done);
-        output.lost += lost;
-        count_dropped(lost);
-    }
-    return !output.fails;
+        writer.is_torn = c->bytes[done - 1] != '\n';
+    writer.fails = done < c->size;
+    if (c->told == 0)
+        lose_locked(lost);
+    else if (!writer.fails)
+        writer.lost -= c->told;
+    return !writer.fails;
 }
 
 /* ---- the ring -------------------------------------------------------------------------------------------------- */
 
+/* The oldest lines, until at most so many bytes are left. */
+static void drop_locked(size_t left)
+{
+    uint64_t lines = 0;
+    for (char last = '\n'; writer.used > left || last != '\n'; writer.used--) {
+        last = writer.ring[writer.first];
+        writer.first = (writer.first + 1) % sizeof writer.ring;
+        lines += last == '\n';
+    }
+    lose_locked(lines);
+}
+
+/* Half of what waits is dropped at a time, so that a reader who is too slow has many lines in a row between gaps. */
 static void add_locked(const char *line, size_t size)
 {
-    if (writer.missing > 0 || size > sizeof writer.ring - writer.used) {
-        writer.missing++;
-        count_dropped(1);
-        return;
-    }
+    if (size > sizeof writer.ring - writer.used)
+        drop_locked(sizeof writer.ring / 2);
     const size_t at = (writer.first + writer.used) % sizeof writer.ring;
     const size_t behind = sizeof writer.ring - at; /* room before the ring begins anew */
     const size_t whole = size < behind ? size : behind;
@@ -154,7 +150,7 @@ static void take_lines_locked(struct chunk *c)
     memcpy(c->bytes, writer.ring + writer.first, whole);
     memcpy(c->bytes + whole, writer.ring, size - whole);
     const char *last = size > 0 ? memrchr(c->bytes, '\n', size) : NULL;
-    c->is_warning = false;
+    c->told = 0;
     c->size = last != NULL ? (size_t)(last - c->bytes) + 1 : 0;
     writer.first = (writer.first + c->size) % sizeof writer.ring;
     writer.used -= c->size;
@@ -163,36 +159,19 @@ static void take_lines_locked(struct chunk *c)
 /* False: nothing is left. */
 static bool next_chunk_locked(struct chunk *c)
 {
-    if (writer.used == 0) { /* the place of the lines that found no room has come */
-        output.lost += writer.missing;
-        writer.missing = 0;
-    }
-    if (output.lost > 0)
-        make_warning(c);
+    if (writer.lost > 0)
+        make_warning_locked(c);
     else
         take_lines_locked(c);
     return c->size > 0;
 }
 
-/* Standard error takes nothing, and nobody will try again: give up what waits for it. */
-static void drop_rest_locked(void)
-{
-    struct chunk c;
-    for (take_lines_locked(&c); c.size > 0; take_lines_locked(&c)) {
-        const uint64_t lines = count_lines(c.bytes, c.size);
-        output.lost += lines;
-        count_dropped(lines);
-    }
-    output.lost += writer.missing;
-    writer.missing = 0;
-}
-
 static void write_locked(void)
 {
     struct chunk c;
-    while (next_chunk_locked(&c) && write_chunk(&c))
+    while (next_chunk_locked(&c) && note_written_locked(&c, write_bytes(c.bytes, c.size)))
         ;
-    drop_rest_locked();
+    drop_locked(0); /* standard error takes nothing, and nobody will try again */
 }
 
 void log_writer_put(const char *line, size_t size)
@@ -210,7 +189,7 @@ void log_writer_put(const char *line, size_t size)
         (void)pthread_cond_signal(&writer.changed);
         break;
     case MODE_ABANDONED:
-        count_dropped(1);
+        metrics_counter_add(METRIC_LOG_DROPPED, 0, 1);
         break;
     }
     (void)pthread_mutex_unlock(&writer.lock);
@@ -228,20 +207,20 @@ static struct timespec in_ms(uint64_t ms)
  * pause short. */
 static void wait_locked(void)
 {
-    if (output.fails) {
+    if (writer.fails) {
         const struct timespec until = in_ms(LOG_RETRY_MS);
         while (!writer.ends && pthread_cond_clockwait(&writer.changed, &writer.lock, CLOCK_MONOTONIC, &until) == 0)
             ;
         return;
     }
-    while (writer.used == 0 && writer.missing == 0 && !writer.ends)
+    while (writer.used == 0 && !writer.ends)
         (void)pthread_cond_wait(&writer.changed, &writer.lock);
 }
 
 static void *write_all(void *arg)
 {
     struct chunk c;
-    bool fine;
+    size_t done;
     (void)arg;
     (void)pthread_mutex_lock(&writer.lock);
     do {
@@ -249,10 +228,10 @@ static void *write_all(void *arg)
         if (!next_chunk_locked(&c))
             break;
         (void)pthread_mutex_unlock(&writer.lock);
-        fine = write_chunk(&c);
+        done = write_bytes(c.bytes, c.size);
         (void)pthread_mutex_lock(&writer.lock);
-    } while (fine || !writer.ends);
-    drop_rest_locked();
+    } while (note_written_locked(&c, done) || !writer.ends);
+    drop_locked(0);
     if (writer.mode == MODE_THREAD)
         writer.mode = MODE_DIRECT;
     (void)pthread_cond_signal(&writer.changed);

@@ -1,9 +1,9 @@
 /* log_writer.h - takes whole lines to standard error without ever holding up those who log.
  *
  * Before log_writer_start, and in programs that do not call it, a line is written at once, by its caller. Afterwards a
- * thread writes, and lines wait for it in a ring of LOG_RING_BYTES; those that find no room, or that standard error
- * does not take, are dropped, counted in aftd_log_lines_dropped_total, and told by a warning at the very place in the
- * log where they are missing.
+ * thread writes, and lines wait for it in a ring of LOG_RING_BYTES. The older half of them, where a new one needs room,
+ * and those that standard error does not take, are dropped, counted in aftd_log_lines_dropped_total, and told by a
+ * warning at the very place in the log where they are missing.
  *
  * A process that ends otherwise than through log_writer_stop (a signal, a failed assertion, abort) loses what the
  * thread has not written yet: with a reader that keeps up, the lines of the last moment. What libraries and assertions

@@ -187,10 +187,10 @@ static void nobody_waits_for_a_reader(void **state)
     for (uint64_t i = 0; i < LINES; i++) /* with a write that waits it would not come to an end */
         put(0, i, SIZE);
     assert_true(dropped() >= LINES - (LOG_RING_BYTES + 2 * SMALL_PIPE) / SIZE - 1);
-    assert_true(dropped() <= LINES - LOG_RING_BYTES / SIZE);
+    assert_true(dropped() <= LINES - LOG_RING_BYTES / 2 / SIZE);
     read_lines(&r, LINES);
     assert_int_equal(r.next[0], LINES); /* the place is right: before the end, nothing is missing */
-    assert_int_equal(r.warnings, 1);    /* and was told without another line */
+    assert_in_range(r.warnings, 1, 2);  /* and was told without another line; also before a thread that came late */
     assert_int_equal(r.told, dropped());
     put(0, LINES, SIZE);
     read_lines(&r, LINES + 1);
@@ -210,7 +210,7 @@ static void every_gap_is_told_where_it_is(void **state)
         read_lines(&r, i);
     }
     assert_int_equal(r.next[0], i);
-    assert_int_equal(r.warnings, 5);
+    assert_in_range(r.warnings, 5, 10); /* one more each where the thread came late */
     assert_int_equal(r.told, dropped());
 }
 
@@ -342,8 +342,8 @@ static void a_reader_that_has_left_loses_lines_and_no_more(void **state)
     assert_recovers();
 }
 
-/* Beyond what the ring holds lines are lost as well, behind those that it kept. */
-static void a_long_failure_is_two_gaps(void **state)
+/* Beyond what the ring holds lines are lost as well, those before the ones that it keeps: the latest. */
+static void a_long_failure_is_one_gap(void **state)
 {
     struct reading r = {.size = 0};
     (void)state;
@@ -355,7 +355,7 @@ static void a_long_failure_is_two_gaps(void **state)
     open_pipe(0, 0);
     read_lines(&r, 4000);
     assert_int_equal(r.next[0], 4000);
-    assert_int_equal(r.warnings, 2);
+    assert_int_equal(r.warnings, 1);
     assert_int_equal(r.told, dropped());
 }
 
@@ -477,7 +477,7 @@ int main(void)
         TEST(a_full_device_loses_lines_and_no_more),
         TEST(a_closed_descriptor_loses_lines_and_no_more),
         TEST(a_reader_that_has_left_loses_lines_and_no_more),
-        TEST(a_long_failure_is_two_gaps),
+        TEST(a_long_failure_is_one_gap),
         TEST(a_torn_line_spoils_no_other),
         TEST(a_non_blocking_descriptor_is_waited_for),
         TEST(what_is_left_is_written_at_the_end),
