@@ -67,9 +67,6 @@ struct daemon {
     char **argv;
     struct mailboxes *mailboxes;
     struct hosting *hosting;
-    struct batcher *batcher;           /* of the models */
-    struct workers *workers, *keepers; /* the latter NULL without stored sessions */
-    struct loader *loader;
     struct watcher *watcher;
     struct http *http;
     struct hosts hosts;
@@ -175,7 +172,7 @@ static enum status start_workers(struct daemon *d, struct error *err)
                                              .nice = 10,
                                              .prepare = METRIC_PICTURE_PREPARE,
                                              .conclude = METRIC_PICTURE_DRAW};
-    return workers_start(&d->workers, &pictures, d->settings, d->mailboxes, err);
+    return workers_start(&d->service.workers, &pictures, d->settings, d->mailboxes, err);
 }
 
 static enum status start_sessions(struct daemon *d, struct error *err)
@@ -189,7 +186,7 @@ static enum status start_sessions(struct daemon *d, struct error *err)
                                            .conclude = METRIC_SESSION_STORE};
     enum status st = sessions_create(&d->service.sessions, d->settings, d->watcher, err);
     if (st == OK && sessions_are_stored(d->service.sessions))
-        st = workers_start(&d->keepers, &stored, d->settings, d->mailboxes, err);
+        st = workers_start(&d->service.keepers, &stored, d->settings, d->mailboxes, err);
     if (st != OK || d->service.keys == NULL)
         return st;
     auth_on_change(d->service.keys, drop_sessions_of_gone_keys, d);
@@ -225,9 +222,10 @@ static enum status start(struct daemon *d, struct error *err)
         st = hosting_start(&d->hosting, d->settings, d->mailboxes, err);
     if (st != OK)
         return st;
-    d->batcher = d->hosting->batcher;
+    d->service.batcher = d->hosting->batcher;
+    d->service.registry = d->hosting->registry;
     reload_init(&d->reload, d->config, d->argc, d->argv, d->hosting, d->service.keys);
-    st = loader_start(&d->loader, d->hosting, &d->reload, d->mailboxes, err);
+    st = loader_start(&d->service.loader, d->hosting, &d->reload, d->mailboxes, err);
     if (st == OK)
         st = start_workers(d, err);
     if (st == OK)
@@ -240,12 +238,7 @@ static enum status start(struct daemon *d, struct error *err)
     if (st != OK)
         return st;
     d->service.settings = d->settings;
-    d->service.batcher = d->batcher;
-    d->service.queue = batcher_queue(d->batcher);
-    d->service.workers = d->workers;
-    d->service.keepers = d->keepers;
-    d->service.registry = d->hosting->registry;
-    d->service.loader = d->loader;
+    d->service.queue = batcher_queue(d->service.batcher);
     d->service.reload = &d->reload;
     const struct http_app app = routes_app(&d->service);
     return http_start(&d->http, d->settings, &d->listeners, d->watcher, d->mailboxes, &app, err);
@@ -254,7 +247,7 @@ static enum status start(struct daemon *d, struct error *err)
 static void tell_ready(struct daemon *d)
 {
     d->heartbeat = (struct heartbeat){
-        .settings = d->settings, .batcher = d->batcher, .registry = d->hosting->registry, .http = d->http};
+        .settings = d->settings, .batcher = d->service.batcher, .registry = d->hosting->registry, .http = d->http};
     service_manager_ready();
     heartbeat_begin(&d->heartbeat);
 }
@@ -279,7 +272,7 @@ static int next_signal(struct daemon *d, uint64_t end_ns)
 static void wait_for_signal(struct daemon *d)
 {
     while (next_signal(d, UINT64_MAX) == SIGHUP)
-        loader_ask_reload(d->loader);
+        loader_ask_reload(d->service.loader);
 }
 
 /* Wait for one for at most wait_ms; a SIGHUP does not count. */
@@ -338,18 +331,18 @@ static void drain(struct daemon *d)
     http_refuse_connections(d->http);
     if (hurry || !wait_for_connections(d, s->drain_timeout_ms))
         log_warning("cancelling %u requests", http_exchanges(d->http));
-    workers_cancel(d->workers);
-    batcher_cancel(d->batcher);
+    workers_cancel(d->service.workers);
+    batcher_cancel(d->service.batcher);
 }
 
 /* Also takes what a failed start has left. */
 static void stop(struct daemon *d)
 {
-    if (d->loader != NULL)
-        loader_stop(d->loader);
-    workers_stop(d->workers); /* what they had is with the engine, or done */
+    if (d->service.loader != NULL)
+        loader_stop(d->service.loader);
+    workers_stop(d->service.workers); /* what they had is with the engine, or done */
     hosting_stop(d->hosting);
-    workers_stop(d->keepers); /* now every job is done, so no connection is suspended for long */
+    workers_stop(d->service.keepers); /* now every job is done, so no connection is suspended for long */
     if (d->http != NULL)
         (void)wait_for_exchanges(d, LAST_ANSWERS_MS);
     http_stop(d->http);
@@ -357,10 +350,10 @@ static void stop(struct daemon *d)
     openapi_text_free(d->service.openapi);
     sessions_free(d->service.sessions);
     watcher_free(d->watcher);
-    loader_free(d->loader);
+    loader_free(d->service.loader);
     auth_free(d->service.keys);
-    workers_free(d->workers);
-    workers_free(d->keepers);
+    workers_free(d->service.workers);
+    workers_free(d->service.keepers);
     hosting_free(d->hosting);
     mailbox_free(d->mailboxes);
 }
