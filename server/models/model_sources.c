@@ -54,11 +54,11 @@ static bool next_given(const char **at, struct given *ret)
     return false;
 }
 
-static bool is_named_before(const char *given, const char *end, const char *name)
+/* The item of that name, of those before `end`; false: there is none. */
+static bool find_given(struct given *ret, const char *list, const char *end, const char *name)
 {
-    struct given other;
-    for (const char *at = given; at != end && next_given(&at, &other);)
-        if (strcmp(other.name, name) == 0)
+    for (const char *at = list; at != end && next_given(&at, ret);)
+        if (strcmp(ret->name, name) == 0)
             return true;
     return false;
 }
@@ -66,7 +66,7 @@ static bool is_named_before(const char *given, const char *end, const char *name
 enum status model_sources_check(const struct settings *s, struct error *err)
 {
     struct list_item item;
-    struct given g;
+    struct given g, other;
     if (list_begin(s->model) == NULL && strcmp(s->models_dir, CONFIG_OFF) == 0)
         return error_set_param(err, ERR_CONFIG, "models_dir",
                                "models_dir and model are both " CONFIG_OFF ": expected at least one");
@@ -76,7 +76,7 @@ enum status model_sources_check(const struct settings *s, struct error *err)
                                    "model has \"%.*s\"; expected NAME=PATH, or PATH whose last part is the name: 1 to "
                                    "%d letters, digits, '.', '_' and '-', the first not a '.'; or " CONFIG_OFF,
                                    (int)(item.size < SHOWN_MAX ? item.size : SHOWN_MAX), item.text, MODEL_NAME_MAX);
-        if (is_named_before(s->model, begin, g.name))
+        if (find_given(&other, s->model, begin, g.name))
             return error_set_param(err, ERR_CONFIG, "model", "model names \"%s\" twice; expected each name once",
                                    g.name);
     }
@@ -157,16 +157,20 @@ enum status model_sources_scan(struct found_model **ret, size_t *count, const st
 enum status model_sources_find(struct found_model *ret, const struct settings *s, const char *name, struct error *err)
 {
     struct given g;
-    for (const char *at = list_begin(s->model); next_given(&at, &g);) {
-        bool there = false;
-        if (strcmp(g.name, name) != 0)
-            continue;
-        const enum status st = models_dir_look(ret, &there, g.name, g.path, err);
-        if (st != OK || there)
-            return st;
-        return error_set_param(err, ERR_NOT_FOUND, "model", "there is no model in %s", g.path);
-    }
-    if (strcmp(s->models_dir, CONFIG_OFF) != 0)
-        return models_dir_find(ret, s->models_dir, name, err);
-    return error_set_param(err, ERR_NOT_FOUND, "model", "the setting model names no \"%.*s\"", MODEL_NAME_MAX, name);
+    char path[MODELS_DIR_PATH_BYTES];
+    const char *at = NULL;
+    bool there = false;
+    enum status st = OK;
+    (void)snprintf(path, sizeof path, "%s/%s", s->models_dir, name);
+    if (find_given(&g, list_begin(s->model), NULL, name))
+        at = g.path;
+    else if (strcmp(s->models_dir, CONFIG_OFF) != 0 && name[0] != '.' &&
+             model_check_name(name, strlen(name), "", NULL) == OK)
+        at = path;
+    if (at != NULL)
+        st = models_dir_look(ret, &there, name, at, err);
+    if (st != OK || there)
+        return st;
+    return error_set_param(err, ERR_NOT_FOUND, "model", "there is no model \"%.*s\" in models_dir or model",
+                           MODEL_NAME_MAX, name);
 }

@@ -166,17 +166,3 @@ enum status models_dir_scan(struct found_model ret[REGISTRY_MODELS_MAX], size_t 
     free((void *)names);
     return st;
 }
-
-enum status models_dir_find(struct found_model *ret, const char *dir, const char *name, struct error *err)
-{
-    char path[MODELS_DIR_PATH_BYTES];
-    bool there = false;
-    enum status st = OK;
-    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
-    if (name[0] != '.' && model_check_name(name, strlen(name), dir, NULL) == OK)
-        st = models_dir_look(ret, &there, name, path, err);
-    if (st != OK || there)
-        return st;
-    return error_set_param(err, ERR_NOT_FOUND, "model", "there is no folder of a model named \"%.*s\" in models_dir",
-                           MODEL_NAME_MAX, name);
-}

@@ -46,7 +46,5 @@ void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path);
  * may have; the path fits. Errors: ERR_NOMEM, ERR_IO (descriptors ran out, or the disk failed). */
 enum status models_dir_look(struct found_model *ret, bool *there, const char *name, const char *path,
                             struct error *err);
-/* One by name. Errors: ERR_NOT_FOUND; ERR_NOMEM, ERR_IO (as models_dir_look). */
-enum status models_dir_find(struct found_model *ret, const char *dir, const char *name, struct error *err);
 
 #endif

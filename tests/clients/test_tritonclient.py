@@ -156,7 +156,7 @@ def test_the_repository(client, daemon):
         with pytest.raises(triton.InferenceServerException, match="config"):
             admin.load_model(CONV, config="{}")
         admin.load_model(CONV)
-        with pytest.raises(triton.InferenceServerException, match="no folder of a model"):
+        with pytest.raises(triton.InferenceServerException, match="there is no model"):
             admin.load_model("none")
     assert states()[CONV] == "READY" and client.is_model_ready(CONV)
 

@@ -75,7 +75,7 @@ static void what_cannot_be_done_is_said(void **state)
         {"/admin/models/one", "{\"action\": \"burn\"}", NULL, "invalid_value", "action", "\"burn\"", 400},
         {"/admin/models/one", "{\"action\": \"load\", \"now\": 1}", NULL, "invalid_value", "now", NULL, 400},
         {"/admin/models/one", "{\"action\": \"load\"}", "text/plain", "unsupported_media", "Content-Type", NULL, 415},
-        {"/admin/models/none", "{\"action\": \"load\"}", NULL, "not_found", NULL, "no folder of a model", 404},
+        {"/admin/models/none", "{\"action\": \"load\"}", NULL, "not_found", NULL, "there is no model", 404},
         {"/admin/models/..", "{\"action\": \"load\"}", NULL, "not_found", NULL, NULL, 404},
         {"/admin/models/.hidden", "{\"action\": \"load\"}", NULL, "not_found", NULL, NULL, 404},
         {"/admin/models/"

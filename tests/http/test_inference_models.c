@@ -216,7 +216,7 @@ static void an_administrator_loads_and_unloads_as_triton_does(void **state)
         const char *path, *body, *says;
         long status;
     } wrong[] = {
-        {"/v2/repository/models/none/load", "{}", "no folder of a model", 404},
+        {"/v2/repository/models/none/load", "{}", "there is no model", 404},
         {"/v2/repository/models/one/unload", "{}", "is not loaded", 404},
         {"/v2/repository/models/one/load", "[]", "expected a JSON object", 400},
         {"/v2/repository/models/one/load", "{\"parameter\": {}}", "did you mean \"parameters\"?", 400},

@@ -113,7 +113,7 @@ static void such_models_change_like_the_others(void **state)
     assert_string_equal(admin_reload(), "unchanged two, unchanged x");
     admin_act_well("x", "load");
     model_assert_writes("x", a);
-    admin_act_badly("one", "load", 404, "not_found", "the setting model names no \"one\"");
+    admin_act_badly("one", "load", 404, "not_found", "there is no model \"one\" in models_dir or model");
     model_folder_drop(models_folder, "one");
     assert_string_equal(admin_reload(), "unloaded x, unchanged two");
     model_folder_put(models_folder, "one", TEXT_A);

@@ -20,7 +20,7 @@
 #include "server/core/queue.h"
 #include "server/kinds/generate.h"
 #include "server/models/hosted_model.h"
-#include "server/models/models_dir.h"
+#include "server/models/model_sources.h"
 #include "tests/support/job_party.h"
 #include "tests/support/model_variants.h"
 #include "tests/support/random.h"
@@ -79,8 +79,9 @@ static void open_scene(struct scene *s, const char *model, uint32_t streams, boo
 {
     struct found_model found;
     struct error err;
-    assert_int_equal(models_dir_find(&found, models, model, &err), OK);
     settings_init(&s->settings);
+    (void)snprintf(s->settings.models_dir, sizeof s->settings.models_dir, "%.1000s", models);
+    assert_int_equal(model_sources_find(&found, &s->settings, model, &err), OK);
     (void)snprintf(s->settings.precision, sizeof s->settings.precision, "f32");
     s->settings.threads = 1;
     s->settings.streams_max = streams;
@@ -332,9 +333,10 @@ static void states_of_all_keys_and_values_are_not_doubled(void **state)
     struct settings s;
     struct error err;
     settings_init(&s);
+    (void)snprintf(s.models_dir, sizeof s.models_dir, "%.1000s", models);
     for (int i = 0; i < 2; i++) {
         struct hosted_model *m = NULL;
-        assert_int_equal(models_dir_find(&found, models, i == 0 ? "lm-full" : "ends", &err), OK);
+        assert_int_equal(model_sources_find(&found, &s, i == 0 ? "lm-full" : "ends", &err), OK);
         assert_int_equal(hosted_model_load(&m, &found, &s, &err), OK);
         const struct engine_info *info = engine_info(m->engine);
         const uint64_t states = info->stream_bytes * s.streams_max;

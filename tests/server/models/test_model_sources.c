@@ -269,13 +269,35 @@ static void one_is_found_in_the_place_that_names_it(void **state)
     make_model("m/b");
     s = settings_of("y={}/x,gone={}/gone", "{}/m");
     assert_int_equal(model_sources_find(&m, &s, "x", &err), ERR_NOT_FOUND);
-    assert_string_equal(err.message, "there is no folder of a model named \"x\" in models_dir");
+    assert_string_equal(err.message, "there is no model \"x\" in models_dir or model");
     assert_int_equal(model_sources_find(&m, &s, "gone", &err), ERR_NOT_FOUND);
-    assert_non_null(strstr(err.message, "there is no model in /"));
+    assert_string_equal(err.message, "there is no model \"gone\" in models_dir or model");
     s = settings_of("y={}/x", "off");
     assert_int_equal(model_sources_find(&m, &s, "b", &err), ERR_NOT_FOUND);
-    assert_string_equal(err.message, "the setting model names no \"b\"");
+    assert_string_equal(err.message, "there is no model \"b\" in models_dir or model");
     assert_string_equal(err.param, "model");
+}
+
+static void one_is_found_by_its_name_alone(void **state)
+{
+    static const char *const none[] = {"b", "", ".", "..", ".begun", "a/3", "../a", "a ", "A"};
+    const struct settings s = settings_of("off", "{}");
+    struct found_model m;
+    struct error err;
+    (void)state;
+    make_folder("a");
+    make_model("a/3");
+    make_model(".begun");
+    assert_int_equal(model_sources_find(&m, &s, "a", NULL), OK);
+    assert_string_equal(m.name, "a");
+    assert_int_equal(m.version, 3);
+    for (size_t i = 0; i < ARRAY_LEN(none); i++) {
+        char want[256];
+        (void)snprintf(want, sizeof want, "there is no model \"%s\" in models_dir or model", none[i]);
+        assert_int_equal(model_sources_find(&m, &s, none[i], &err), ERR_NOT_FOUND);
+        assert_string_equal(err.message, want);
+        assert_string_equal(err.param, "model");
+    }
 }
 
 int main(void)
@@ -285,6 +307,7 @@ int main(void)
         cmocka_unit_test(names_are_given_once),
         cmocka_unit_test(one_of_the_settings_says_something),
         cmocka_unit_test_setup_teardown(folders_are_models_by_the_name_given_or_their_own, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(one_is_found_by_its_name_alone, set_up, temp_dirs_end),
         cmocka_unit_test_setup_teardown(names_in_both_places_are_refused, set_up, temp_dirs_end),
         cmocka_unit_test_setup_teardown(folders_that_are_gone_are_left_out_unless_all_are, set_up, temp_dirs_end),
         cmocka_unit_test_setup_teardown(no_more_than_can_be_served_are_found, set_up, temp_dirs_end),

@@ -195,11 +195,14 @@ static void a_disk_that_fails_does_not_make_a_model_vanish(void **state)
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
         struct found_model all[REGISTRY_MODELS_MAX], one;
         size_t count = 0;
+        char path[PATH_MAX];
+        bool there = false;
         struct error err = {0};
         unreadable = places[i];
         assert_int_equal(models_dir_scan(all, &count, dir, &err), ERR_IO);
         assert_non_null(strstr(err.message, places[i]));
-        assert_int_equal(models_dir_find(&one, dir, i == 0 ? "a" : "b", &err), ERR_IO);
+        temp_path(path, dir, i == 0 ? "a" : "b");
+        assert_int_equal(models_dir_look(&one, &there, "m", path, &err), ERR_IO);
         unreadable = NULL;
         assert_int_equal(models_dir_scan(all, &count, dir, &err), OK);
         assert_int_equal(count, 2);
@@ -225,31 +228,6 @@ static void as_many_are_found_as_can_be_served(void **state)
 
 /* ---- one model --------------------------------------------------------------------------------------------------- */
 
-static void one_is_found_by_its_name_alone(void **state)
-{
-    static const char *const none[] = {"b", "", ".", "..", ".begun", "a/3", "../a", "a ", "A"};
-    struct found_model m, all[REGISTRY_MODELS_MAX];
-    struct error err;
-    size_t count;
-    (void)state;
-    make_folder("a");
-    make_model("a/3");
-    make_model(".begun");
-    assert_int_equal(models_dir_find(&m, dir, "a", NULL), OK);
-    assert_string_equal(m.name, "a");
-    assert_int_equal(m.version, 3);
-    assert_int_equal(models_dir_scan(all, &count, dir, NULL), OK);
-    assert_memory_equal(all[0].print, m.print, sizeof m.print);
-    assert_string_equal(all[0].path, m.path);
-    for (size_t i = 0; i < ARRAY_LEN(none); i++) {
-        char want[256];
-        (void)snprintf(want, sizeof want, "there is no folder of a model named \"%s\" in models_dir", none[i]);
-        assert_int_equal(models_dir_find(&m, dir, none[i], &err), ERR_NOT_FOUND);
-        assert_string_equal(err.message, want);
-        assert_string_equal(err.param, "model");
-    }
-}
-
 /* Did what was done change the print of the model "a", and that of all its times? */
 struct prints {
     uint8_t files[MODELS_DIR_PRINT_BYTES], all[MODELS_DIR_PRINT_BYTES];
@@ -259,7 +237,11 @@ static struct prints take_prints(void)
 {
     struct prints p;
     struct found_model m;
-    assert_int_equal(models_dir_find(&m, dir, "a", NULL), OK);
+    char path[PATH_MAX];
+    bool there = false;
+    temp_path(path, dir, "a");
+    assert_int_equal(models_dir_look(&m, &there, "a", path, NULL), OK);
+    assert_true(there);
     memcpy(p.files, m.print, sizeof p.files);
     models_dir_print(p.all, m.path);
     return p;
@@ -342,7 +324,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_name_that_names_no_model_is_refused, set_up, temp_dirs_end),
         cmocka_unit_test_setup_teardown(a_disk_that_fails_does_not_make_a_model_vanish, set_up, temp_dirs_end),
         cmocka_unit_test_setup_teardown(as_many_are_found_as_can_be_served, set_up, temp_dirs_end),
-        cmocka_unit_test_setup_teardown(one_is_found_by_its_name_alone, set_up, temp_dirs_end),
         cmocka_unit_test_setup_teardown(a_print_changes_with_the_models_files, set_up, temp_dirs_end),
         cmocka_unit_test_setup_teardown(a_file_that_was_written_again_is_noticed, set_up, temp_dirs_end),
     };
