@@ -17,6 +17,7 @@
 #include "server/api/service.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
+#include "server/core/log_line.h"
 #include "server/core/metrics.h"
 #include "server/http/cors.h"
 #include "server/job/job.h"
@@ -403,54 +404,52 @@ static const char *path_to_log(const struct exchange *x, char out[LOG_PATH_MAX +
     static const char sessions[] = "/v1/sessions/";
     const char *path = x->path != NULL ? request_host_path(x->path) : "";
     const bool is_session = strncmp(path, sessions, strlen(sessions)) == 0;
-    if (x->path == NULL || (!is_session && x->api->route != NULL))
-        return x->path;
-    out[0] = '\0';
-    if (is_session) {
-        path += strlen(sessions);
-        path += strcspn(path, "/");
-        (void)snprintf(out, LOG_PATH_MAX + 1, "%s{}", sessions);
-    }
-    append_masked(out, strlen(out), path);
+    if (x->path == NULL)
+        return NULL;
+    (void)snprintf(out, LOG_PATH_MAX + 1, "%s", is_session ? "/v1/sessions/{}" : x->api->route != NULL ? x->path : "");
+    if (is_session)
+        path += strlen(sessions) + strcspn(path + strlen(sessions), "/");
+    if (is_session || x->api->route == NULL)
+        append_masked(out, strlen(out), path);
+    out[strcspn(out, "?")] = '\0'; /* a query may contain secrets, also one whose '?' was escaped */
     return out;
 }
 
 static void log_end(const struct exchange *x, unsigned status, const char *outcome)
 {
     char client[HTTP_CLIENT_BYTES], path[LOG_PATH_MAX + 1];
-    http_client(x, client);
-    const bool is_probe = x->api->route != NULL && is_probed(x->api->route, sizeof probed / sizeof probed[0]);
+    const struct api_request *api = x->api;
+    const bool is_probe = api->route != NULL && is_probed(api->route, sizeof probed / sizeof probed[0]);
     const bool is_traced = x->trace.trace[0] != '\0';
-    struct log_request line = {
-        .id = x->id,
-        .client = service_of(x)->settings->log_clients ? client : NULL,
-        .method = x->method,
-        .path = path_to_log(x, path),
-        .key = auth_name(&x->api->grant),
-        .model = x->api->hosted != NULL ? x->api->hosted->model->name : NULL,
-        .outcome = outcome,
-        .error = x->api->error != OK ? status_code(x->api->error) : NULL,
-        .trace = is_traced ? x->trace.trace : NULL,
-        .span = is_traced ? x->trace.span : NULL,
-        .status = status,
-        .is_routine = is_probe && status < 400,
-        .bytes_in = x->body.received,
-        .bytes_out = x->bytes_out,
-        .queue_ms = x->api->queue_ms,
-        .compute_ms = x->api->compute_ms,
-        .first_byte_ms = -1.0,
-        .total_ms = clock_ms_between(x->start_ns, clock_now_ns()),
-    };
-    if (x->job != NULL) {
-        uint32_t generated;
-        uint64_t first_ns;
+    uint32_t generated = 0;
+    uint64_t first_ns = 0;
+    http_client(x, client);
+    if (x->job != NULL)
         job_progress(x->job, &generated, &first_ns);
-        line.prompt_tokens = x->job->given;
-        line.tokens = generated;
-        if (first_ns != 0)
-            line.first_byte_ms = clock_ms_between(x->received_ns, first_ns);
-    }
-    log_request(&line);
+    const struct log_field fields[] = {
+        {"method", LOG_FIELD_TEXT, .is_column = true, .text = x->method},
+        {"path", LOG_FIELD_TEXT, .is_column = true, .text = path_to_log(x, path)},
+        {"status", LOG_FIELD_NUMBER, .is_column = true, .number = status},
+        {"outcome", LOG_FIELD_TEXT, .is_column = true, .text = outcome},
+        {"total_ms", LOG_FIELD_MS, .is_column = true, .ms = clock_ms_between(x->start_ns, clock_now_ns())},
+        {"model", LOG_FIELD_TEXT, .text = api->hosted != NULL ? api->hosted->model->name : NULL},
+        {"error", LOG_FIELD_TEXT, .text = api->error != OK ? status_code(api->error) : NULL},
+        {"prompt_tokens", LOG_FIELD_NUMBER, .number = x->job != NULL ? x->job->given : 0},
+        {"tokens", LOG_FIELD_NUMBER, .number = generated},
+        {"queue_ms", LOG_FIELD_MS, .ms = api->queue_ms},
+        {"compute_ms", LOG_FIELD_MS, .ms = api->compute_ms},
+        {"first_byte_ms", LOG_FIELD_MS, .ms = first_ns != 0 ? clock_ms_between(x->received_ns, first_ns) : -1.0},
+        {"bytes_in", LOG_FIELD_NUMBER, .number = x->body.received},
+        {"bytes_out", LOG_FIELD_NUMBER, .number = x->bytes_out},
+        {"client", LOG_FIELD_TEXT, .text = service_of(x)->settings->log_clients ? client : NULL},
+        {"key", LOG_FIELD_TEXT, .text = auth_name(&api->grant)},
+        {"id", LOG_FIELD_TEXT, .text = x->id},
+        {"trace", LOG_FIELD_TEXT, .text = is_traced ? x->trace.trace : NULL},
+        {"span", LOG_FIELD_TEXT, .text = is_traced ? x->trace.span : NULL},
+    };
+    enum { FIELDS = sizeof fields / sizeof fields[0] };
+    _Static_assert(FIELDS <= LOG_FIELDS_MAX, "a line's bound counts them");
+    log_fields(is_probe && status < 400 ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "request", fields, FIELDS);
 }
 
 static uint64_t generated_bytes(const struct exchange *x)

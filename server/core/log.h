@@ -5,9 +5,11 @@
 #define SERVER_CORE_LOG_H
 
 #include <stdbool.h>
-#include <stdint.h>
+#include <stddef.h>
 
 #include "config/choices.h"
+
+struct log_field;
 
 /* Call before other threads exist. Without it: level info, format text. Where JOURNAL_STREAM names standard error,
  * lines are made for systemd's journal. */
@@ -26,32 +28,8 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
 #define log_info(...) log_write(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 
-/* What the log line of a request says. Texts are borrowed during the call; those that are NULL are left out, and so are
- * times below 0, which stand for what did not happen. */
-struct log_request {
-    const char *id;      /* X-Request-Id */
-    const char *client;  /* address */
-    const char *method;  /* GET */
-    const char *path;    /* without the query; one that has it is cut at the '?' */
-    const char *key;     /* its name; NULL: none */
-    const char *model;   /* NULL: none */
-    const char *outcome; /* ok, stop, length, timeout, cancelled, error, ... */
-    const char *error;   /* status_code() of what failed */
-    const char *trace;   /* the caller's trace id; NULL: none */
-    const char *span;    /* our part of that trace */
-    unsigned status;     /* HTTP */
-    uint64_t bytes_in;   /* body received */
-    uint64_t bytes_out;  /* body sent */
-    uint64_t prompt_tokens;
-    uint64_t tokens; /* generated */
-    double queue_ms;
-    double compute_ms;
-    double first_byte_ms;
-    double total_ms;
-    bool is_routine; /* a probe or a scrape that went well: level debug */
-};
-
-/* The request's line, level info unless it is routine: `... info POST /generate 200 length 1.486 ms model=...`. */
-void log_request(const struct log_request *r);
+/* A line with values (log_line.h; n <= LOG_FIELDS_MAX): `... info POST /generate 200 length 1.486 ms model=...`. Text
+ * has them in place of the message: columns, then key=value of those that are not 0. */
+void log_fields(enum log_level level, const char *message, const struct log_field *fields, size_t n);
 
 #endif

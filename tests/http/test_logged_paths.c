@@ -1,6 +1,7 @@
-/* test_logged_paths.c - what the log says of a request's path: never a session's id, which without keys is as good as a
- * key, nor what looks like one where a client mistakes the path. The real daemon. */
+/* test_logged_paths.c - what the log says of a request; of its path never a session's id, which without keys is as good
+ * as a key, nor what looks like one where a client mistakes the path. The real daemon. */
 #include <jansson.h>
+#include <regex.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -114,6 +115,42 @@ static void other_paths_are_logged_as_they_are(void **state)
     free(log);
 }
 
+/* Nor is one whose '?' a client has escaped, and of probes that go well there is nothing. */
+static void queries_and_probes_are_not_in_the_log(void **state)
+{
+    (void)state;
+    daemon_start(&aftd, NULL);
+    expect("GET", "/nothing?secret=1", NULL, 404);
+    expect("GET", "/nothing%3Fsecret=1", NULL, 404);
+    expect("GET", "/v2/models/none%3Fsecret=1", NULL, 404);
+    expect("GET", "/healthz", NULL, 200);
+    char *log = log_of_all();
+    assert_non_null(strstr(log, " GET /nothing 404 "));
+    assert_non_null(strstr(log, " GET /v2/models/none 404 "));
+    assert_null(strstr(log, "secret"));
+    assert_null(strstr(log, "/healthz"));
+    free(log);
+}
+
+static void a_request_says_what_happened(void **state)
+{
+    static const char pattern[] =
+        " info POST /generate 200 length [0-9.]+ ms model=[^ ]+ prompt_tokens=2 tokens=3 (queue_ms=[0-9.]+ )?"
+        "compute_ms=[0-9.]+ first_byte_ms=[0-9.]+ bytes_in=45 bytes_out=[0-9]+ client=127\\.0\\.0\\.1 "
+        "id=[0-9a-f]{32}\n";
+    regex_t expression;
+    (void)state;
+    daemon_start(&aftd, NULL);
+    expect("POST", "/generate", "{\"prompt\":\"ab\",\"max_tokens\":3,\"stream\":false}", 200);
+    char *log = log_of_all();
+    assert_int_equal(regcomp(&expression, pattern, REG_EXTENDED | REG_NOSUB), 0);
+    const int result = regexec(&expression, log, 0, NULL, 0);
+    regfree(&expression);
+    if (result != 0)
+        fail_msg("nothing in \"%s\" matches \"%s\"", log, pattern);
+    free(log);
+}
+
 /* A path as long as a line of the log has room for, and longer: what does not fit is left out, however it is cut. */
 static void long_paths_are_cut(void **state)
 {
@@ -137,6 +174,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_sessions_id_is_not_in_the_log, tear_down),
         cmocka_unit_test_teardown(other_paths_are_logged_as_they_are, tear_down),
+        cmocka_unit_test_teardown(queries_and_probes_are_not_in_the_log, tear_down),
+        cmocka_unit_test_teardown(a_request_says_what_happened, tear_down),
         cmocka_unit_test_teardown(long_paths_are_cut, tear_down),
     };
     test_limit_s(LIMIT_S);
