@@ -73,7 +73,7 @@ precisions() {
         on "$1" -E "AFTD_PRECISION=$precision" "$aft" score enwik8-aft-local "$dir/text"
         expect "$1: aft score in $precision" 0 '^1\.2(2[0-9]|30)[0-9]* bits per byte'
         on "$1" -E "AFTD_PRECISION=$precision" "$aft" classify cifar10-aft-conv weights/models/cifar10-aft-conv/sample.jpg
-        expect "$1: aft classify in $precision" 0 '^0\.90[5-7][0-9]* +ship'
+        expect "$1: aft classify in $precision" 0 '^0\.90[5-7][0-9]*[[:blank:]]+ship'
         on "$1" "$tests/bench/limits" --rounds 1 --precision $precision $golden/lm-local-8
         expect "$1: limits in $precision" 0 "MAC at [0-9]+ GFLOP/s of $precision, "
     done
