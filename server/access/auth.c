@@ -20,7 +20,7 @@ struct auth_meter {
     unsigned metrics_label;
     pthread_mutex_t lock; /* what follows */
     struct bucket requests, bytes;
-    struct auth_use *running; /* of all requests that were admitted by the key */
+    LIST_HEAD(, auth_use) running; /* of all requests that were admitted by the key */
 };
 
 struct entry {
@@ -78,6 +78,7 @@ static struct auth_meter *meter_for(const char *name, const struct auth_table *o
     atomic_store(&m->references, 1);
     m->metrics_label = metrics_key_add(name);
     (void)pthread_mutex_init(&m->lock, NULL);
+    LIST_INIT(&m->running);
     return m;
 }
 
@@ -274,7 +275,9 @@ static void settle_locked(struct auth_meter *m, const struct key *k, uint64_t no
 {
     *ahead = 0;
     refill_locked(&m->bytes, k->bytes_per_s, k->bytes_per_s, now_ns);
-    for (struct auth_use *u = m->running; u != NULL; u = u->next) {
+    struct auth_use *u;
+    LIST_FOREACH(u, &m->running, link)
+    {
         bool ended;
         const uint64_t generated = u->so_far(u->arg, &ended);
         m->bytes.level -= (double)(generated - u->seen);
@@ -308,23 +311,6 @@ enum status auth_take_request(const struct auth_grant *g, uint64_t now_ns, doubl
     return wait > 0.0 ? ERR_RATE : OK;
 }
 
-static void link_locked(struct auth_meter *m, struct auth_use *u)
-{
-    u->next = m->running;
-    u->link = &m->running;
-    if (u->next != NULL)
-        u->next->link = &u->next;
-    m->running = u;
-}
-
-static void unlink_locked(struct auth_use *u)
-{
-    *u->link = u->next;
-    if (u->next != NULL)
-        u->next->link = u->link;
-    u->link = NULL;
-}
-
 enum status auth_use_begin(struct auth_grant *g, uint64_t now_ns, uint64_t received, double *wait_s)
 {
     struct auth_use *u = &g->use;
@@ -338,7 +324,8 @@ enum status auth_use_begin(struct auth_grant *g, uint64_t now_ns, uint64_t recei
     if (fits) {
         u->taken = received;
         g->meter->bytes.level -= (double)received;
-        link_locked(g->meter, u);
+        u->runs = true;
+        LIST_INSERT_HEAD(&g->meter->running, u, link);
     }
     (void)pthread_mutex_unlock(&g->meter->lock);
     *wait_s = fits ? 0.0 : excess / g->key->bytes_per_s;
@@ -353,8 +340,9 @@ void auth_use_end(struct auth_grant *g, uint64_t now_ns, uint64_t bytes)
         return;
     (void)pthread_mutex_lock(&g->meter->lock);
     settle_locked(g->meter, g->key, now_ns, &ahead);
-    if (u->link != NULL)
-        unlink_locked(u);
+    if (u->runs)
+        LIST_REMOVE(u, link);
+    u->runs = false;
     g->meter->bytes.level -= (double)bytes - (double)u->taken;
     u->taken = bytes;
     (void)pthread_mutex_unlock(&g->meter->lock);

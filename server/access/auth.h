@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "config/status.h"
 #include "server/access/keys_file.h"
@@ -26,10 +27,11 @@ struct auth_use {
     /* Bytes generated; *ended: these are all. Called under the meter's lock, by any thread. */
     uint64_t (*so_far)(void *arg, bool *ended);
     void *arg;
-    uint64_t most;                 /* that may be generated at most */
-    uint64_t taken;                /* from the meter, received bytes included */
-    uint64_t seen;                 /* what so_far said last */
-    struct auth_use *next, **link; /* what points to this one; NULL: it does not run */
+    uint64_t most;  /* that may be generated at most */
+    uint64_t taken; /* from the meter, received bytes included */
+    uint64_t seen;  /* what so_far said last */
+    bool runs;
+    LIST_ENTRY(auth_use) link; /* among those that run */
 };
 
 /* Says that a request was admitted by a key. Zeroed: by none, where no keys are required. It must stay where it is
