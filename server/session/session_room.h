@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "config/status.h"
 #include "server/core/client_id.h"
@@ -26,7 +27,7 @@ struct session;
 /* What one client has; it is there while that is not nothing. */
 struct session_holder {
     struct client_id client;
-    struct session *newest; /* of its sessions: sessions.c's */
+    LIST_HEAD(, session) sessions; /* the newest first: sessions.c's */
     struct session_use has;
     bool is_marked;              /* by session_room_mark */
     struct session_holder *next; /* of its chain */

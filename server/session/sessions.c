@@ -58,6 +58,8 @@ enum status sessions_create(struct sessions **ret, const struct settings *settin
         free(s);
         return error_set(err, ERR_NOMEM, "out of memory for sessions");
     }
+    TAILQ_INIT(&s->idle);
+    TAILQ_INIT(&s->warm);
     s->settings = settings;
     s->watcher = w;
     s->room.most = s->loaded_max = room_of(settings->sessions_max, settings->sessions_memory_max_mb);
@@ -135,7 +137,9 @@ static unsigned wait_of(struct sessions *s, const struct client_id *who, size_t 
 {
     const uint64_t now_ns = clock_now_ns();
     struct session_use used = s->room.used, has = session_room_use(&s->room, who);
-    for (const struct session *one = s->oldest; one != NULL; one = one->newer) {
+    const struct session *one;
+    TAILQ_FOREACH(one, &s->idle, idle)
+    {
         used = (struct session_use){used.count - 1, used.bytes - one->head.memory_bytes};
         if (client_id_is_same(&one->holder->client, who))
             has = (struct session_use){has.count - 1, has.bytes - one->head.memory_bytes};
@@ -151,9 +155,10 @@ static unsigned wait_of(struct sessions *s, const struct client_id *who, size_t 
 static struct session *find_victim(const struct sessions *s, const struct client_id *who)
 {
     const uint64_t has = session_room_use(&s->room, who).count;
-    struct session *one = s->oldest;
-    while (one != NULL && one->holder->has.count < has)
-        one = one->newer;
+    struct session *one;
+    TAILQ_FOREACH(one, &s->idle, idle)
+    if (one->holder->has.count >= has)
+        break;
     return one;
 }
 
@@ -427,11 +432,11 @@ size_t sessions_list(struct sessions *s, const struct client_id *who, uint64_t b
 {
     struct session *gone = sessions_enter(s);
     const struct session_holder *holder = session_room_find(&s->room, who);
-    const struct session *one = holder != NULL ? holder->newest : NULL;
+    const struct session *one = holder != NULL ? LIST_FIRST(&holder->sessions) : NULL;
     size_t count = 0;
     while (one != NULL && before != 0 && one->serial >= before)
-        one = one->made_before;
-    for (; one != NULL && count < most; one = one->made_before) {
+        one = LIST_NEXT(one, of_client);
+    for (; one != NULL && count < most; one = LIST_NEXT(one, of_client)) {
         ret[count++] = sessions_info_locked(s, one);
         *next = one->serial;
     }

@@ -3,6 +3,7 @@
 #define SERVER_SESSION_SESSIONS_INNER_H
 
 #include <pthread.h>
+#include <sys/queue.h>
 
 #include "config/limits.h"
 #include "server/session/session_room.h"
@@ -20,17 +21,17 @@ struct session {
     struct session_key key;        /* of the store */
     struct session_claim claim;    /* of a shared one that was fetched; changed by who holds it, under the lock */
     bool is_held, is_removed;
-    bool is_stored;                /* the store has it, where it is now */
-    bool is_counted;               /* among those in memory, `loaded` */
-    bool is_warm;                  /* in the list of those whose state can be dropped from memory */
-    struct session *next;          /* of its chain, while it is in the table; later of a list to be freed */
-    struct session *next_leaving;  /* removed, and with a store */
-    struct session *older, *newer; /* of the list, while it is idle */
-    struct session *colder, *warmer;
-    uint64_t serial; /* later ones have a higher one */
-    /* Of its client's, by their age, while it is in the table. */
-    struct session *made_before, *made_after;
+    bool is_stored;               /* the store has it, where it is now */
+    bool is_counted;              /* among those in memory, `loaded` */
+    bool is_warm;                 /* in the list of those whose state can be dropped from memory */
+    struct session *next;         /* of its chain, while it is in the table; later of a list to be freed */
+    struct session *next_leaving; /* removed, and with a store */
+    TAILQ_ENTRY(session) idle;    /* of that list, while it is */
+    TAILQ_ENTRY(session) warm;
+    LIST_ENTRY(session) of_client; /* of its client's, while it is in the table */
+    uint64_t serial;               /* later ones have a higher one */
 };
+TAILQ_HEAD(session_list, session);
 
 struct sessions {
     const struct settings *settings;
@@ -41,14 +42,14 @@ struct sessions {
     pthread_mutex_t lock;
     /* under the lock */
     struct session *table[BUCKETS];
-    struct session *oldest, *newest;   /* idle ones, by their last use */
-    struct session_room room;          /* of those in the table */
-    struct session_use loaded;         /* with a store: those whose states are in memory, or about to be ... */
-    struct session *coldest, *warmest; /* ... and the idle ones among them, by their last use */
-    struct session *leaving;           /* removed while a request has them: their keys are not free yet */
-    uint64_t serial;                   /* of the latest */
-    bool is_timed;                     /* the timer will come */
-    size_t renewed;                    /* chains of which the timer has renewed the leases, of all */
+    struct session_list idle;  /* by their last use, the earliest first */
+    struct session_room room;  /* of those in the table */
+    struct session_use loaded; /* with a store: those whose states are in memory, or about to be ... */
+    struct session_list warm;  /* ... and the idle ones among them, by their last use */
+    struct session *leaving;   /* removed while a request has them: their keys are not free yet */
+    uint64_t serial;           /* of the latest */
+    bool is_timed;             /* the timer will come */
+    size_t renewed;            /* chains of which the timer has renewed the leases, of all */
 };
 
 /* ---- sessions_table.c; what is named _locked is under the lock --------------------------------------------------- */

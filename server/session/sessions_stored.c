@@ -49,7 +49,7 @@ enum status sessions_load_locked(struct sessions *s, struct session *one, struct
         return OK;
     while (s->loaded.count + 1 > s->loaded_max.count ||
            s->loaded.bytes + one->head.memory_bytes > s->loaded_max.bytes) {
-        struct session *cold = s->coldest;
+        struct session *cold = TAILQ_FIRST(&s->warm);
         if (cold == NULL)
             return error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
         sessions_unwarm_locked(s, cold);
@@ -67,10 +67,7 @@ void sessions_warm_locked(struct sessions *s, struct session *one)
     if (s->store == NULL || one->state == NULL || !one->is_stored || one->is_warm)
         return;
     one->is_warm = true;
-    one->warmer = NULL;
-    one->colder = s->warmest;
-    *(s->warmest != NULL ? &s->warmest->warmer : &s->coldest) = one;
-    s->warmest = one;
+    TAILQ_INSERT_TAIL(&s->warm, one, warm);
 }
 
 void sessions_unwarm_locked(struct sessions *s, struct session *one)
@@ -78,8 +75,7 @@ void sessions_unwarm_locked(struct sessions *s, struct session *one)
     if (!one->is_warm)
         return;
     one->is_warm = false;
-    *(one->colder != NULL ? &one->colder->warmer : &s->coldest) = one->warmer;
-    *(one->warmer != NULL ? &one->warmer->colder : &s->warmest) = one->colder;
+    TAILQ_REMOVE(&s->warm, one, warm);
 }
 
 void sessions_touch_locked(struct sessions *s, struct session *one)

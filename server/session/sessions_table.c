@@ -36,10 +36,7 @@ void sessions_put_locked(struct sessions *s, struct session *one, struct session
     one->next = *chain;
     *chain = one;
     one->serial = ++s->serial;
-    one->made_before = holder->newest;
-    if (holder->newest != NULL)
-        holder->newest->made_after = one;
-    holder->newest = one;
+    LIST_INSERT_HEAD(&holder->sessions, one, of_client);
     one->is_held = is_held;
     if (!is_held)
         sessions_idle_locked(s, one);
@@ -53,9 +50,7 @@ void sessions_take_locked(struct sessions *s, struct session *one)
         at = &(*at)->next;
     *at = one->next;
     one->next = NULL;
-    *(one->made_after != NULL ? &one->made_after->made_before : &one->holder->newest) = one->made_before;
-    if (one->made_before != NULL)
-        one->made_before->made_after = one->made_after;
+    LIST_REMOVE(one, of_client);
     session_room_give(&s->room, one->holder, one->head.memory_bytes);
     one->holder = NULL;
     sessions_unload_locked(s, one);
@@ -75,18 +70,14 @@ struct session *sessions_look_up_locked(struct sessions *s, const struct session
 void sessions_idle_locked(struct sessions *s, struct session *one)
 {
     one->used_ns = clock_now_ns();
-    one->newer = NULL;
-    one->older = s->newest;
-    *(s->newest != NULL ? &s->newest->newer : &s->oldest) = one;
-    s->newest = one;
+    TAILQ_INSERT_TAIL(&s->idle, one, idle);
     sessions_warm_locked(s, one);
 }
 
 void sessions_unidle_locked(struct sessions *s, struct session *one)
 {
     sessions_unwarm_locked(s, one);
-    *(one->older != NULL ? &one->older->newer : &s->oldest) = one->newer;
-    *(one->newer != NULL ? &one->newer->older : &s->newest) = one->older;
+    TAILQ_REMOVE(&s->idle, one, idle);
 }
 
 uint64_t sessions_end_of(const struct sessions *s, const struct session *one)
@@ -167,9 +158,10 @@ void sessions_drop(struct sessions *s, struct session *list)
 /* Those that have expired are not found any more. */
 static struct session *sweep(struct sessions *s, uint64_t now_ns)
 {
-    struct session *gone = NULL;
-    for (int i = 0; i < SWEPT_AT_ONCE && s->oldest != NULL && now_ns >= sessions_end_of(s, s->oldest); i++) {
-        gone = sessions_take_out_locked(s, s->oldest, gone);
+    struct session *gone = NULL, *oldest;
+    for (int i = 0;
+         i < SWEPT_AT_ONCE && (oldest = TAILQ_FIRST(&s->idle)) != NULL && now_ns >= sessions_end_of(s, oldest); i++) {
+        gone = sessions_take_out_locked(s, oldest, gone);
         metrics_counter_add(METRIC_SESSIONS_EXPIRED, 0, 1);
     }
     return gone;
@@ -218,7 +210,8 @@ uint64_t sessions_on_time(void *arg, enum watch_event event, uint64_t now_ns)
     struct session *gone = sweep(s, now_ns);
     const uint64_t wait_ns = period_ns(s) / (hold_on(s) ? 1 : TOLD_AGAIN_PART);
     s->is_timed = s->room.used.count > 0;
-    const uint64_t due_ns = s->oldest != NULL ? sessions_end_of(s, s->oldest) : now_ns + wait_ns;
+    const struct session *oldest = TAILQ_FIRST(&s->idle);
+    const uint64_t due_ns = oldest != NULL ? sessions_end_of(s, oldest) : now_ns + wait_ns;
     const uint64_t again_ns = s->is_timed ? due_ns : 0;
     (void)pthread_mutex_unlock(&s->lock);
     sessions_drop(s, gone);
