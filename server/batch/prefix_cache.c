@@ -11,6 +11,7 @@
 #include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/random.h>
 
 #include "config/limits.h"
@@ -23,28 +24,29 @@ _Static_assert(sizeof(struct client_id) == 1 + CLIENT_ID_BYTES, "an owner is has
 
 struct kept {
     struct prefix_hash hash;
-    size_t state_bytes;    /* 1 and more */
-    uint32_t in_bucket;    /* the next in the bucket */
-    uint32_t older, newer; /* in order of use */
+    size_t state_bytes; /* 1 and more */
+    LIST_ENTRY(kept) in_bucket;
+    TAILQ_ENTRY(kept) by_use;
 };
+LIST_HEAD(bucket, kept);
 
 struct prefix_cache {
     uint8_t salt[16]; /* so that nobody can choose which bucket their prompts fall into */
     uint8_t *state;   /* [state_bytes_max] */
     size_t state_bytes_max;
     uint32_t chunk_count, used;
-    uint8_t *chunks;   /* [chunk_count, PREFIX_CHUNK_BYTES] */
-    uint32_t *next;    /* [chunk_count] */
-    struct kept *kept; /* [chunk_count], by first chunk */
-    uint32_t *buckets; /* [bucket_count], a power of two */
+    uint8_t *chunks;        /* [chunk_count, PREFIX_CHUNK_BYTES] */
+    uint32_t *next;         /* [chunk_count] */
+    struct kept *kept;      /* [chunk_count], by first chunk */
+    struct bucket *buckets; /* [bucket_count], a power of two; empty where all bytes are zero */
     uint32_t bucket_count;
     uint32_t free;
-    uint32_t oldest, newest;
+    TAILQ_HEAD(, kept) by_use; /* the least recently used first */
     uint64_t states, evicted;
 };
 
 /* Bytes of a chunk and of all that goes with it; there are at most as many buckets as chunks. */
-enum { PER_CHUNK = PREFIX_CHUNK_BYTES + sizeof(uint32_t) + sizeof(struct kept) + sizeof(uint32_t) };
+enum { PER_CHUNK = PREFIX_CHUNK_BYTES + sizeof(uint32_t) + sizeof(struct kept) + sizeof(struct bucket) };
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
@@ -54,7 +56,7 @@ static bool take_memory(struct prefix_cache *c)
     c->chunks = malloc((size_t)c->chunk_count * PREFIX_CHUNK_BYTES);
     c->next = malloc(c->chunk_count * sizeof *c->next);
     c->kept = malloc(c->chunk_count * sizeof *c->kept);
-    c->buckets = malloc(c->bucket_count * sizeof *c->buckets);
+    c->buckets = calloc(c->bucket_count, sizeof *c->buckets);
     return c->state != NULL && c->chunks != NULL && c->next != NULL && c->kept != NULL && c->buckets != NULL;
 }
 
@@ -80,10 +82,8 @@ enum status prefix_cache_create(struct prefix_cache **ret, uint64_t bytes, size_
     }
     for (uint32_t i = 0; i < c->chunk_count; i++)
         c->next[i] = i + 1 < c->chunk_count ? i + 1 : NONE;
-    for (uint32_t i = 0; i < c->bucket_count; i++)
-        c->buckets[i] = NONE;
     c->free = 0;
-    c->oldest = c->newest = NONE;
+    TAILQ_INIT(&c->by_use);
     *ret = c;
     return OK;
 }
@@ -131,7 +131,7 @@ void prefix_cache_hash_add(struct prefix_hash *h, const uint8_t *bytes, size_t s
     sha256_digest(&sha, sizeof h->bytes, h->bytes);
 }
 
-static uint32_t *bucket_of(const struct prefix_cache *c, const struct prefix_hash *h)
+static struct bucket *bucket_of(const struct prefix_cache *c, const struct prefix_hash *h)
 {
     uint64_t number;
     memcpy(&number, h->bytes, sizeof number);
@@ -159,38 +159,19 @@ static uint8_t *piece_of(const struct prefix_cache *c, uint32_t chunk, size_t at
     return c->chunks + (size_t)chunk * PREFIX_CHUNK_BYTES;
 }
 
-/* ---- by use ---------------------------------------------------------------------------------------------------- */
-
-static void unlink_use(struct prefix_cache *c, uint32_t i)
-{
-    const struct kept *k = &c->kept[i];
-    *(k->older != NONE ? &c->kept[k->older].newer : &c->oldest) = k->newer;
-    *(k->newer != NONE ? &c->kept[k->newer].older : &c->newest) = k->older;
-}
-
-static void link_newest(struct prefix_cache *c, uint32_t i)
-{
-    c->kept[i].older = c->newest;
-    c->kept[i].newer = NONE;
-    *(c->newest != NONE ? &c->kept[c->newest].newer : &c->oldest) = i;
-    c->newest = i;
-}
-
+/* Its chain becomes the first of the free chunks. */
 static void evict_oldest(struct prefix_cache *c)
 {
-    const uint32_t i = c->oldest;
-    const struct kept *k = &c->kept[i];
-    uint32_t *link = bucket_of(c, &k->hash), last = i;
-    assert(i != NONE);
-    while (*link != i)
-        link = &c->kept[*link].in_bucket;
-    *link = k->in_bucket;
-    unlink_use(c, i);
-    const uint32_t count = chunks_for(c, k->state_bytes);
+    struct kept *k = TAILQ_FIRST(&c->by_use);
+    assert(k != NULL);
+    LIST_REMOVE(k, in_bucket);
+    TAILQ_REMOVE(&c->by_use, k, by_use);
+    const uint32_t first = (uint32_t)(k - c->kept), count = chunks_for(c, k->state_bytes);
+    uint32_t last = first;
     for (uint32_t n = 1; n < count; n++)
         last = c->next[last];
     c->next[last] = c->free;
-    c->free = i;
+    c->free = first;
     c->used -= count;
     c->states--;
     c->evicted++;
@@ -198,33 +179,33 @@ static void evict_oldest(struct prefix_cache *c)
 
 /* ---- what is kept ---------------------------------------------------------------------------------------------- */
 
-/* NONE: there is none. */
-static uint32_t find(const struct prefix_cache *c, const struct prefix_hash *h)
+/* NULL: there is none. */
+static struct kept *find(const struct prefix_cache *c, const struct prefix_hash *h)
 {
-    uint32_t i = *bucket_of(c, h);
-    while (i != NONE && memcmp(c->kept[i].hash.bytes, h->bytes, sizeof h->bytes) != 0)
-        i = c->kept[i].in_bucket;
-    return i;
+    struct kept *k;
+    LIST_FOREACH(k, bucket_of(c, h), in_bucket)
+    if (memcmp(k->hash.bytes, h->bytes, sizeof h->bytes) == 0)
+        break;
+    return k;
 }
 
 bool prefix_cache_has(const struct prefix_cache *c, const struct prefix_hash *h)
 {
-    return find(c, h) != NONE;
+    return find(c, h) != NULL;
 }
 
 size_t prefix_cache_get(struct prefix_cache *c, const struct prefix_hash *h)
 {
-    const uint32_t i = find(c, h);
-    assert(i != NONE);
-    unlink_use(c, i);
-    link_newest(c, i);
-    const size_t state_bytes = c->kept[i].state_bytes;
-    uint32_t chunk = i;
-    for (size_t at = 0, n; at < state_bytes; at += n, chunk = c->next[chunk]) {
-        const uint8_t *piece = piece_of(c, chunk, at, state_bytes, &n);
+    struct kept *k = find(c, h);
+    assert(k != NULL);
+    TAILQ_REMOVE(&c->by_use, k, by_use);
+    TAILQ_INSERT_TAIL(&c->by_use, k, by_use);
+    uint32_t chunk = (uint32_t)(k - c->kept);
+    for (size_t at = 0, n; at < k->state_bytes; at += n, chunk = c->next[chunk]) {
+        const uint8_t *piece = piece_of(c, chunk, at, k->state_bytes, &n);
         memcpy(c->state + at, piece, n);
     }
-    return state_bytes;
+    return k->state_bytes;
 }
 
 bool prefix_cache_put(struct prefix_cache *c, const struct prefix_hash *h, size_t state_bytes)
@@ -234,15 +215,16 @@ bool prefix_cache_put(struct prefix_cache *c, const struct prefix_hash *h, size_
         return false;
     while (c->chunk_count - c->used < count)
         evict_oldest(c);
-    const uint32_t i = c->free;
+    struct kept *k = &c->kept[c->free];
     for (size_t at = 0, n; at < state_bytes; at += n, c->free = c->next[c->free]) {
         uint8_t *piece = piece_of(c, c->free, at, state_bytes, &n);
         memcpy(piece, c->state + at, n);
     }
     c->used += count;
     c->states++;
-    c->kept[i] = (struct kept){.hash = *h, .state_bytes = state_bytes, .in_bucket = *bucket_of(c, h)};
-    *bucket_of(c, h) = i;
-    link_newest(c, i);
+    k->hash = *h;
+    k->state_bytes = state_bytes;
+    LIST_INSERT_HEAD(bucket_of(c, h), k, in_bucket);
+    TAILQ_INSERT_TAIL(&c->by_use, k, by_use);
     return true;
 }
