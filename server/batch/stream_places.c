@@ -221,11 +221,8 @@ void stream_places_park(struct stream_places *p, uint32_t slot)
     struct stream_slot *s = &p->slots[slot];
     struct parked_sample *x = &p->parked[p->parked_count];
     assert(stream_places_can_park(p, slot));
-    *x = (struct parked_sample){.owner = p->owner[slot],
-                                .is_kept = !s->follows,
-                                .number = p->numbers++,
-                                .room = p->rooms[p->parked_count],
-                                .slot = *s};
+    *x = (struct parked_sample){
+        .owner = p->owner[slot], .is_kept = !s->follows, .room = p->rooms[p->parked_count], .slot = *s};
     if (x->is_kept) {
         const struct stream_window *w = &s->window;
         x->position = engine_stream_position(p->shape.engine, w->stream);

@@ -32,8 +32,7 @@ struct parked_sample {
     uint32_t owner; /* among jobs */
     bool is_kept;   /* its state is; else it begins anew */
     uint32_t position;
-    uint64_t number; /* by when it was parked */
-    uint32_t room;   /* which of the rooms in memory */
+    uint32_t room; /* which of the rooms in memory */
     struct stream_slot slot;
 };
 
