@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <nettle/base16.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -246,7 +247,7 @@ static enum status call_for_letter(struct store_redis *s, const struct call *c, 
     return is_fine ? OK : fail_of_reply(err);
 }
 
-/* R, w of [SESSION_TOKEN_TEXT] into found unless that is NULL, and the record. */
+/* R, w of [SESSION_TOKEN_TEXT] into found, and the record. */
 static enum status read_record(const redisReply *reply, char *found, struct session_bytes *ret, struct error *err)
 {
     const size_t head = 1 + SESSION_TOKEN_TEXT;
@@ -256,8 +257,7 @@ static enum status read_record(const redisReply *reply, char *found, struct sess
     if (bytes == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for a session");
     memcpy(bytes, reply->str + head, reply->len - head);
-    if (found != NULL)
-        memcpy(found, reply->str + 1, SESSION_TOKEN_TEXT);
+    memcpy(found, reply->str + 1, SESSION_TOKEN_TEXT);
     *ret = (struct session_bytes){bytes, reply->len - head};
     return OK;
 }
@@ -304,25 +304,29 @@ static void let_go(struct session_store *store, const struct session_key *key, c
 }
 
 /* In each script what a full server refuses comes first, so that nothing is half done. */
-static enum status take(struct store_redis *s, const struct session_key *key, struct session_claim *claim,
-                        struct session_bytes *ret, struct error *err)
+static enum status get(struct session_store *store, const struct session_key *key, struct session_claim *claim,
+                       struct session_bytes *ret, struct error *err)
 {
-    /* A lease of this daemon's is of a take that it knows nothing of any more; or of a later one, where this is a take
-     * that was given up, and comes late. */
+    /* Without a token it is but a look. A lease of this daemon's is of a take that it knows nothing of any more; or of a
+     * later one, where this is a take that was given up, and comes late. */
     static const char script[] = "local w = redis.call('HGET', KEYS[1], 'w')\n"
                                  "if not w then return 'N' end\n"
-                                 "local lease = redis.call('GET', KEYS[2])\n"
-                                 "local daemon = ARGV[1]:sub(1, 32)\n"
-                                 "if lease and (lease:sub(1, 32) ~= daemon or lease:sub(1, 48) > ARGV[1]) then\n"
-                                 "  return 'C' .. lease:sub(49)\n"
+                                 "if ARGV[1] ~= '' then\n"
+                                 "  local lease = redis.call('GET', KEYS[2])\n"
+                                 "  local daemon = ARGV[1]:sub(1, 32)\n"
+                                 "  if lease and (lease:sub(1, 32) ~= daemon or lease:sub(1, 48) > ARGV[1]) then\n"
+                                 "    return 'C' .. lease:sub(49)\n"
+                                 "  end\n"
+                                 "  redis.call('SET', KEYS[2], ARGV[1] .. ARGV[4], 'PX', ARGV[3])\n"
                                  "end\n"
-                                 "redis.call('SET', KEYS[2], ARGV[1] .. ARGV[4], 'PX', ARGV[3])\n"
                                  "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
                                  "return 'R' .. w .. (redis.call('HGET', KEYS[1], 'r') or '')\n";
+    struct store_redis *s = whole_of(store);
     struct session_claim taken = {.token = ""};
     struct call c;
     redisReply *reply;
-    make_token(s, taken.token);
+    if (claim != NULL)
+        make_token(s, taken.token);
     begin(s, &c, script, key);
     add_text(&c, taken.token);
     add_text(&c, s->ttl_ms);
@@ -331,44 +335,18 @@ static enum status take(struct store_redis *s, const struct session_key *key, st
     enum status st = call(s, &c, &reply, err);
     if (st != OK)
         return st;
-    const bool is_others = reply->str[0] == 'C';
+    const bool is_others = claim != NULL && reply->str[0] == 'C';
     if (is_others)
         st = error_set(err, ERR_CONFLICT, "another request has the session, in the daemon \"%.*s\"", STORE_NAME_MAX,
                        reply->str + 1);
     else
         st = read_record(reply, taken.found, ret, err);
     freeReplyObject(reply);
-    if (st == OK)
+    if (st == OK && claim != NULL)
         *claim = taken;
-    else if (!is_others)
-        let_go(&s->store, key, &taken);
+    else if (claim != NULL && !is_others)
+        let_go(store, key, &taken);
     return st;
-}
-
-static enum status look(struct store_redis *s, const struct session_key *key, struct session_bytes *ret,
-                        struct error *err)
-{
-    static const char script[] = "local w = redis.call('HGET', KEYS[1], 'w')\n"
-                                 "if not w then return 'N' end\n"
-                                 "redis.call('PEXPIRE', KEYS[1], ARGV[1])\n"
-                                 "return 'R' .. w .. (redis.call('HGET', KEYS[1], 'r') or '')\n";
-    struct call c;
-    redisReply *reply;
-    begin(s, &c, script, key);
-    add_text(&c, s->ttl_ms);
-    enum status st = call(s, &c, &reply, err);
-    if (st != OK)
-        return st;
-    st = read_record(reply, NULL, ret, err);
-    freeReplyObject(reply);
-    return st;
-}
-
-static enum status get(struct session_store *store, const struct session_key *key, struct session_claim *claim,
-                       struct session_bytes *ret, struct error *err)
-{
-    struct store_redis *s = whole_of(store);
-    return claim != NULL ? take(s, key, claim, ret, err) : look(s, key, ret, err);
 }
 
 /* What is new replaces what nobody has written. */
@@ -478,8 +456,8 @@ static bool draw_daemon(char out[DAEMON_TEXT + 1])
     uint8_t random[DAEMON_TEXT / 2];
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         return false;
-    for (size_t i = 0; i < sizeof random; i++)
-        (void)snprintf(out + 2 * i, 3, "%02x", (unsigned)random[i]);
+    base16_encode_update(out, sizeof random, random);
+    out[DAEMON_TEXT] = '\0';
     return true;
 }
 
