@@ -84,25 +84,21 @@ enum status archive_make(uint8_t **ret, size_t *size, const struct archive_block
     uint8_t *bytes = malloc(most), *at = bytes;
     if (bytes == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the answer; try again later");
-    memcpy(at, magic, sizeof magic);
-    at += sizeof magic;
+    le_put_bytes(&at, magic, sizeof magic);
     le_put(&at, ARCHIVE_VERSION, 1);
     le_put(&at, name, 1);
     le_put(&at, 0, 2);
     le_put(&at, b->text_bytes, 8);
     checksum_of(at, b->text, b->text_bytes);
     at += ARCHIVE_CHECKSUM_BYTES;
-    memcpy(at, id->digest, sizeof id->digest);
-    at += sizeof id->digest;
-    memcpy(at, id->arithmetic, name);
-    at += name;
+    le_put_bytes(&at, id->digest, sizeof id->digest);
+    le_put_bytes(&at, id->arithmetic, name);
     for (size_t block = 0; block < count_blocks(b->text_bytes); block++) {
         const size_t from = block * ARCHIVE_BLOCK_BYTES;
         const bool coded = block < b->count && !b->blocks[block].is_stored;
         const uint32_t n = coded ? b->blocks[block].code_bytes : block_bytes(b->text_bytes, from);
         le_put(&at, n, SIZE_BYTES);
-        memcpy(at, coded ? b->blocks[block].code : b->text + from, n);
-        at += n;
+        le_put_bytes(&at, coded ? b->blocks[block].code : b->text + from, n);
     }
     *ret = bytes;
     *size = (size_t)(at - bytes);
@@ -156,10 +152,8 @@ enum status archive_read(struct archive *ret, const uint8_t *bytes, size_t size,
         return error_set_param(err, ERR_ARGUMENT, "body", "the archive's text has %llu bytes, expected at most %u",
                                (unsigned long long)text_bytes, COMPRESS_BYTES_MAX);
     a.text_bytes = (size_t)text_bytes;
-    memcpy(a.checksum, at, sizeof a.checksum);
-    at += sizeof a.checksum;
-    memcpy(a.id.digest, at, sizeof a.id.digest);
-    at += sizeof a.id.digest;
+    le_take_bytes(&at, a.checksum, sizeof a.checksum);
+    le_take_bytes(&at, a.id.digest, sizeof a.id.digest);
     if (name >= sizeof a.id.arithmetic || size - HEADER_BYTES < name || memchr(at, '\0', name) != NULL)
         return refuse(err, "has no valid name for what computed it in its header");
     memcpy(a.id.arithmetic, at, name);

@@ -3,6 +3,7 @@
 #ifndef SERVER_CORE_LITTLE_ENDIAN_H
 #define SERVER_CORE_LITTLE_ENDIAN_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -19,6 +20,19 @@ static inline uint64_t le_take(const uint8_t **at, unsigned bytes)
     for (unsigned i = 0; i < bytes; i++)
         value |= (uint64_t) * (*at)++ << 8 * i;
     return value;
+}
+
+/* Bytes as they are, which have no order. */
+static inline void le_put_bytes(uint8_t **at, const void *bytes, size_t n)
+{
+    memcpy(*at, bytes, n);
+    *at += n;
+}
+
+static inline void le_take_bytes(const uint8_t **at, void *bytes, size_t n)
+{
+    memcpy(bytes, *at, n);
+    *at += n;
 }
 
 static inline void le_put_float(uint8_t **at, float value)

@@ -1,6 +1,7 @@
 /* session_record.c - see session_record.h. */
 #include "server/session/session_record.h"
 
+#include <nettle/base16.h>
 #include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,21 +52,11 @@ struct session_key session_key_of(const struct client_id *owner, const char *id)
 
 void session_key_print(const struct session_key *key, char out[SESSION_KEY_TEXT])
 {
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < sizeof key->bytes; i++) {
-        out[2 * i] = digits[key->bytes[i] >> 4];
-        out[2 * i + 1] = digits[key->bytes[i] & 15];
-    }
+    base16_encode_update(out, sizeof key->bytes, key->bytes);
     out[SESSION_KEY_TEXT - 1] = '\0';
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
-
-static void put_bytes(uint8_t **at, const void *bytes, size_t n)
-{
-    memcpy(*at, bytes, n);
-    *at += n;
-}
 
 static void checksum_of(uint8_t out[SESSION_RECORD_CHECKSUM_BYTES], const uint8_t *bytes, size_t n)
 {
@@ -84,7 +75,7 @@ enum status session_record_make(struct session_bytes *ret, const struct session_
     uint8_t *bytes = malloc(size), *at = bytes;
     if (bytes == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the record of a session; try again later");
-    put_bytes(&at, magic, sizeof magic);
+    le_put_bytes(&at, magic, sizeof magic);
     le_put(&at, SESSION_RECORD_VERSION, 4);
     le_put(&at, id, 4);
     le_put(&at, model, 4);
@@ -95,9 +86,9 @@ enum status session_record_make(struct session_bytes *ret, const struct session_
     le_put(&at, (uint64_t)h->created_s, 8);
     le_put(&at, h->memory_bytes, 8);
     le_put(&at, h->owner.kind, 4);
-    put_bytes(&at, h->owner.bytes, sizeof h->owner.bytes);
-    put_bytes(&at, h->id, id);
-    put_bytes(&at, h->model, model);
+    le_put_bytes(&at, h->owner.bytes, sizeof h->owner.bytes);
+    le_put_bytes(&at, h->id, id);
+    le_put_bytes(&at, h->model, model);
     checksum_of(at, bytes, head - SESSION_RECORD_CHECKSUM_BYTES);
     state_blob_put(bytes + head, s, &h->state.identity);
     *ret = (struct session_bytes){bytes, size};
@@ -119,9 +110,8 @@ static enum status refuse_size(struct error *err, size_t found, size_t least)
 
 static enum status take_text(char *to, const uint8_t **at, size_t size, const char *what, struct error *err)
 {
-    memcpy(to, *at, size);
+    le_take_bytes(at, to, size);
     to[size] = '\0';
-    *at += size;
     return strlen(to) == size ? OK : error_set(err, ERR_FORMAT, "the record's %s has a NUL in it", what);
 }
 

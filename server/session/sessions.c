@@ -12,6 +12,7 @@
 #include "server/session/sessions.h"
 
 #include <assert.h>
+#include <nettle/base16.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,8 +236,7 @@ static struct session *create_list(size_t count)
             sessions_drop(NULL, list);
             return NULL;
         }
-        for (size_t b = 0; b < sizeof chance; b++)
-            (void)snprintf(one->head.id + 2 * b, 3, "%02x", chance[b]);
+        base16_encode_update(one->head.id, sizeof chance, chance); /* which zeros follow */
         one->head.created_s = (int64_t)time(NULL);
         one->next = list;
         list = one;

@@ -24,18 +24,6 @@ static XXH128_canonical_t checksum_of(const uint8_t *bytes, size_t n)
     return ret;
 }
 
-static void put_bytes(uint8_t **at, const void *bytes, size_t n)
-{
-    memcpy(*at, bytes, n);
-    *at += n;
-}
-
-static void take_bytes(const uint8_t **at, void *bytes, size_t n)
-{
-    memcpy(bytes, *at, n);
-    *at += n;
-}
-
 /* ---- making ----------------------------------------------------------------------------------------------------- */
 
 static void put_sampler(uint8_t **at, const struct sampler *s)
@@ -50,11 +38,11 @@ static void put_sampler(uint8_t **at, const struct sampler *s)
     le_put_float(at, o->repetition_penalty);
     le_put(at, s->draws, 8);
     le_put(at, s->seen, 8);
-    put_bytes(at, s->history, sizeof s->history);
+    le_put_bytes(at, s->history, sizeof s->history);
     le_put_float(at, o->presence_penalty);
     le_put_float(at, o->frequency_penalty);
     le_put(at, o->utf8 ? 1 : 0, 4);
-    put_bytes(at, o->allowed, sizeof o->allowed);
+    le_put_bytes(at, o->allowed, sizeof o->allowed);
     for (size_t b = 0; b < BYTE_VALUES; b++)
         le_put_float(at, o->bias[b]);
 }
@@ -67,18 +55,18 @@ size_t state_blob_bytes(const struct stream_snapshot *s)
 void state_blob_put(uint8_t *to, const struct stream_snapshot *s, const struct model_identity *id)
 {
     uint8_t *at = to;
-    put_bytes(&at, magic, sizeof magic);
+    le_put_bytes(&at, magic, sizeof magic);
     le_put(&at, STATE_BLOB_VERSION, 4);
     le_put(&at, s->pending_count, 4);
     le_put(&at, s->fed_count, 4);
     le_put(&at, s->position, 4);
     le_put(&at, s->state_bytes, 8);
-    put_bytes(&at, id->digest, sizeof id->digest);
-    put_bytes(&at, id->arithmetic, sizeof id->arithmetic);
+    le_put_bytes(&at, id->digest, sizeof id->digest);
+    le_put_bytes(&at, id->arithmetic, sizeof id->arithmetic);
     put_sampler(&at, &s->sampler);
-    put_bytes(&at, s->memory, stream_snapshot_bytes(s));
+    le_put_bytes(&at, s->memory, stream_snapshot_bytes(s));
     const XXH128_canonical_t sum = checksum_of(to, (size_t)(at - to));
-    put_bytes(&at, sum.digest, sizeof sum.digest);
+    le_put_bytes(&at, sum.digest, sizeof sum.digest);
 }
 
 enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_snapshot *s,
@@ -153,14 +141,14 @@ static enum status take_sampler(const uint8_t **at, struct sampler *s, struct er
     o->repetition_penalty = le_take_float(at);
     s->draws = le_take(at, 8);
     s->seen = le_take(at, 8);
-    take_bytes(at, s->history, sizeof s->history);
+    le_take_bytes(at, s->history, sizeof s->history);
     o->presence_penalty = le_take_float(at);
     o->frequency_penalty = le_take_float(at);
     const uint64_t utf8 = le_take(at, 4);
     if (utf8 > 1)
         return refuse(err, "utf8", utf8, 0, 1);
     o->utf8 = utf8 == 1;
-    take_bytes(at, o->allowed, sizeof o->allowed);
+    le_take_bytes(at, o->allowed, sizeof o->allowed);
     for (size_t b = 0; b < BYTE_VALUES; b++) {
         o->bias[b] = le_take_float(at);
         o->is_biased |= o->bias[b] != 0.0f;
@@ -192,8 +180,8 @@ static enum status check_version(const uint8_t *blob, struct error *err)
 
 static enum status take_identity(const uint8_t **at, struct model_identity *id, struct error *err)
 {
-    take_bytes(at, id->digest, sizeof id->digest);
-    take_bytes(at, id->arithmetic, sizeof id->arithmetic);
+    le_take_bytes(at, id->digest, sizeof id->digest);
+    le_take_bytes(at, id->arithmetic, sizeof id->arithmetic);
     if (memchr(id->arithmetic, '\0', sizeof id->arithmetic) == NULL)
         return error_set_param(err, ERR_ARGUMENT, "state",
                                "the state's name of its arithmetic does not end: expected a NUL after it");
