@@ -46,7 +46,7 @@ struct stream_lane {
     struct hosted_model *model;
     struct queue *queue;
     struct stream_places *places;
-    struct stream_shares *shares;
+    struct stream_shares shares;
     uint64_t settled_ns;                /* when it was last looked who should run */
     uint32_t threads;                   /* the engine's */
     uint32_t prompt_rows_max, rows_max; /* rows_max: of a pass without a stream that has one row to feed */
@@ -84,8 +84,6 @@ enum status stream_lane_create(struct stream_lane **ret, struct hosted_model *mo
         stream_lane_free(l);
         return st;
     }
-    if (stream_shares_create(&l->shares, l->places) != OK)
-        goto no_memory;
     *ret = l;
     return OK;
 no_memory:
@@ -97,7 +95,6 @@ void stream_lane_free(struct stream_lane *l)
 {
     if (l == NULL)
         return;
-    stream_shares_free(l->shares);
     stream_places_free(l->places);
     free(l->logits);
     free(l->ran);
@@ -198,9 +195,9 @@ static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
 /* A job that was popped comes into the lane, unless it must stop by now. */
 static bool enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
 {
-    const bool is_first = stream_shares_running(l->shares, &j->item.client) == 0;
+    const bool is_first = stream_shares_running(&l->shares, &j->item.client) == 0;
     const int slot =
-        l->places->running < l->places->slots_max ? STREAM_NONE : stream_shares_slot_for(l->shares, &j->item.client);
+        l->places->running < l->places->slots_max ? STREAM_NONE : stream_shares_slot_for(&l->shares, &j->item.client);
     const enum status st = job_stop_reason(j, now_ns);
     assert(kind_of(j) != NULL); /* jobs of other kinds are for other models */
     if (st != OK) {
@@ -224,15 +221,16 @@ static bool enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
 static bool settle_one(struct stream_lane *l, uint64_t now_ns, uint32_t *ended)
 {
     struct stream_move m;
-    stream_shares_count(l->shares, now_ns);
-    const bool is_next = stream_shares_next(l->shares, &m);
-    stream_shares_put_first(l->shares, is_next ? &m : NULL);
-    struct queue_item *item = queue_pop_least(l->queue, l->model->lane, stream_shares_load, l->shares);
+    stream_shares_count(&l->shares, l->places, now_ns);
+    const bool is_next = stream_shares_next(&l->shares, &m);
+    if (is_next)
+        stream_shares_put_first(&l->shares, &m);
+    struct queue_item *item = queue_pop_least(l->queue, l->model->lane, stream_shares_load, &l->shares);
     if (item != NULL) {
         *ended += enter_job(l, job_of_item(item), now_ns) ? 0 : 1;
         return true;
     }
-    if (!is_next && !stream_shares_turn(l->shares, &m))
+    if (!is_next && !stream_shares_turn(&l->shares, &m))
         return false;
     make_move(l, &m, now_ns);
     return true;
@@ -302,12 +300,11 @@ static void share_rows(struct stream_lane *l)
 static uint32_t rows_before(const struct stream_lane *l, uint32_t place)
 {
     const struct stream_places *p = l->places;
-    const uint32_t slot = p->order[place], client = stream_shares_client_of(l->shares, p->owner[slot]);
+    const uint32_t slot = p->order[place], client = p->jobs[p->owner[slot]].first;
     uint32_t before = 0;
     for (uint32_t i = 0; i < p->running; i++) {
         const uint32_t other = p->order[i];
-        if ((l->taken[i] == 1 || l->taken[i] == SKIPPED) &&
-            stream_shares_client_of(l->shares, p->owner[other]) == client)
+        if ((l->taken[i] == 1 || l->taken[i] == SKIPPED) && p->jobs[p->owner[other]].first == client)
             before += l->ran[other] < l->ran[slot] || (l->ran[other] == l->ran[slot] && i < place);
     }
     return before;
@@ -319,8 +316,8 @@ static void limit_clients(struct stream_lane *l, uint64_t now_ns)
     const struct stream_places *p = l->places;
     if (p->job_count < 2 || p->running <= ROWS_BESIDE_OTHERS)
         return;
-    stream_shares_count(l->shares, now_ns);
-    const uint64_t times = (uint64_t)ROWS_TIMES_OTHERS * stream_shares_fewest(l->shares);
+    stream_shares_count(&l->shares, l->places, now_ns);
+    const uint64_t times = (uint64_t)ROWS_TIMES_OTHERS * stream_shares_fewest(&l->shares);
     const uint64_t most = times > ROWS_BESIDE_OTHERS ? times : ROWS_BESIDE_OTHERS;
     for (uint32_t place = 0; place < p->running && most < p->running; place++)
         if (l->taken[place] == 1 && rows_before(l, place) >= most)

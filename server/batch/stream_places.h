@@ -12,12 +12,19 @@
 #include <stdint.h>
 
 #include "config/status.h"
+#include "server/core/client_id.h"
 #include "server/stream/stream_slot.h"
 
 struct hosted_model;
 struct job;
 struct settings;
 struct stream_prefixes;
+
+/* What a client has in the lane: stream_shares.c's. */
+struct stream_share {
+    const struct client_id *client;
+    uint32_t running, parked;
+};
 
 /* A job with samples in the lane, or yet to come. */
 struct lane_job {
@@ -26,6 +33,8 @@ struct lane_job {
     uint32_t begun;           /* how many of them have been given a slot, in order */
     uint32_t running, parked; /* now */
     uint64_t number;          /* by when it was entered */
+    uint32_t first;           /* the first of its client's jobs, which has its ... */
+    struct stream_share share;
 };
 
 struct parked_sample {

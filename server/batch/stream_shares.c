@@ -2,102 +2,57 @@
  * while somebody waits. */
 #include "server/batch/stream_shares.h"
 
-#include <stdlib.h>
-
 #include "config/limits.h"
 #include "server/batch/stream_places.h"
 #include "server/job/job.h"
 
-/* What a client has in the lane. */
-struct share {
-    const struct client_id *client;
-    uint32_t running, parked;
-};
-
-struct stream_shares {
-    struct stream_places *places;
-    struct share *shares; /* [places.jobs_max], of which `count` */
-    uint32_t *share_of;   /* [places.jobs_max] of each job */
-    uint32_t count;
-    uint64_t now_ns;
-    int64_t most; /* that a client in the queue may have for its job to be next */
-};
-
-enum status stream_shares_create(struct stream_shares **ret, struct stream_places *p)
-{
-    struct stream_shares *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return ERR_NOMEM;
-    s->places = p;
-    s->shares = calloc(p->jobs_max, sizeof *s->shares);
-    s->share_of = calloc(p->jobs_max, sizeof *s->share_of);
-    if (s->shares == NULL || s->share_of == NULL) {
-        stream_shares_free(s);
-        return ERR_NOMEM;
-    }
-    *ret = s;
-    return OK;
-}
-
-void stream_shares_free(struct stream_shares *s)
-{
-    if (s == NULL)
-        return;
-    free(s->share_of);
-    free(s->shares);
-    free(s);
-}
-
-static uint32_t find(const struct stream_shares *s, const struct client_id *client)
+/* The first job of that client, of those in the first `end` places of jobs; `end`: it has none there. */
+static uint32_t find(const struct stream_places *p, const struct client_id *client, uint32_t end)
 {
     uint32_t at = 0;
-    while (at < s->count && !client_id_is_same(s->shares[at].client, client))
+    while (at < end &&
+           (p->jobs[at].job == NULL || p->jobs[at].first != at || !client_id_is_same(p->jobs[at].share.client, client)))
         at++;
     return at;
 }
 
-void stream_shares_count(struct stream_shares *s, uint64_t now_ns)
+void stream_shares_count(struct stream_shares *s, struct stream_places *p, uint64_t now_ns)
 {
-    const struct stream_places *p = s->places;
-    s->count = 0;
-    s->now_ns = now_ns;
+    *s = (struct stream_shares){.places = p, .now_ns = now_ns, .most = INT64_MAX};
     for (uint32_t i = 0, seen = 0; seen < p->job_count; i++) {
-        const struct lane_job *j = &p->jobs[i];
+        struct lane_job *j = &p->jobs[i];
         if (j->job == NULL)
             continue;
         seen++;
-        const uint32_t at = find(s, &j->job->item.client);
-        if (at == s->count)
-            s->shares[s->count++] = (struct share){.client = &j->job->item.client};
-        s->shares[at].running += j->running;
-        s->shares[at].parked += j->parked;
-        s->share_of[i] = at;
+        s->end = i + 1;
+        j->first = find(p, &j->job->item.client, i);
+        struct stream_share *share = &p->jobs[j->first].share;
+        if (j->first == i)
+            *share = (struct stream_share){.client = &j->job->item.client};
+        share->running += j->running;
+        share->parked += j->parked;
     }
 }
 
 /* Of a client that need not be in the lane. */
-static struct share share_of(const struct stream_shares *s, const struct client_id *client)
+static struct stream_share share_of(const struct stream_shares *s, const struct client_id *client)
 {
-    const uint32_t at = find(s, client);
-    return at < s->count ? s->shares[at] : (struct share){.client = client};
+    const uint32_t at = find(s->places, client, s->end);
+    return at < s->end ? s->places->jobs[at].share : (struct stream_share){.client = client};
 }
 
-static const struct share *share_of_job(const struct stream_shares *s, uint32_t owner)
+static const struct stream_share *share_of_job(const struct stream_shares *s, uint32_t owner)
 {
-    return &s->shares[s->share_of[owner]];
-}
-
-uint32_t stream_shares_client_of(const struct stream_shares *s, uint32_t owner)
-{
-    return s->share_of[owner];
+    return &s->places->jobs[s->places->jobs[owner].first].share;
 }
 
 uint32_t stream_shares_fewest(const struct stream_shares *s)
 {
     uint32_t fewest = UINT32_MAX;
-    for (uint32_t i = 0; i < s->count; i++)
-        if (s->shares[i].running > 0 && s->shares[i].running < fewest)
-            fewest = s->shares[i].running;
+    for (uint32_t place = 0; place < s->places->running; place++) {
+        const uint32_t running = share_of_job(s, s->places->owner[s->places->order[place]])->running;
+        fewest = running < fewest ? running : fewest;
+    }
     return fewest;
 }
 
@@ -120,13 +75,13 @@ static bool gives_way_before(const struct stream_shares *s, uint32_t slot, uint3
 }
 
 /* The slot for a stream of `mine`, whose job has `running` slots, when none is free. */
-static int slot_to_take(const struct stream_shares *s, const struct share *mine, uint32_t running)
+static int slot_to_take(const struct stream_shares *s, const struct stream_share *mine, uint32_t running)
 {
     const struct stream_places *p = s->places;
     int best = STREAM_NONE;
     for (uint32_t place = 0; place < p->running; place++) {
         const uint32_t slot = p->order[place];
-        const struct share *theirs = share_of_job(s, p->owner[slot]);
+        const struct stream_share *theirs = share_of_job(s, p->owner[slot]);
         const bool is_own = client_id_is_same(theirs->client, mine->client);
         const bool has_more =
             is_own ? p->jobs[p->owner[slot]].running >= running + 2 : theirs->running >= mine->running + 2;
@@ -138,7 +93,7 @@ static int slot_to_take(const struct stream_shares *s, const struct share *mine,
 }
 
 /* The slot whose stream has run longest, and long enough, of `mine` or, if that has none, of anybody. */
-static int slot_in_turn(const struct stream_shares *s, const struct share *mine)
+static int slot_in_turn(const struct stream_shares *s, const struct stream_share *mine)
 {
     const struct stream_places *p = s->places;
     int best = STREAM_NONE;
@@ -154,7 +109,7 @@ static int slot_in_turn(const struct stream_shares *s, const struct share *mine)
 
 /* May a stream that has not begun take the slot of another, which is parked for it? The last room is for those that
  * change places. */
-static bool may_come(const struct stream_shares *s, const struct share *mine)
+static bool may_come(const struct stream_shares *s, const struct stream_share *mine)
 {
     const struct stream_places *p = s->places;
     const uint32_t left = p->slots_max + p->parked_max - p->running - p->parked_count,
@@ -166,7 +121,7 @@ static bool may_come(const struct stream_shares *s, const struct share *mine)
 
 int stream_shares_slot_for(const struct stream_shares *s, const struct client_id *client)
 {
-    const struct share mine = share_of(s, client);
+    const struct stream_share mine = share_of(s, client);
     if (!may_come(s, &mine))
         return STREAM_NONE;
     const int slot = slot_to_take(s, &mine, 0);
@@ -180,9 +135,7 @@ uint32_t stream_shares_running(const struct stream_shares *s, const struct clien
 
 void stream_shares_put_first(struct stream_shares *s, const struct stream_move *next)
 {
-    s->most = INT64_MAX;
-    if (next != NULL)
-        s->most = (int64_t)share_of_job(s, next->owner)->running - (s->places->jobs[next->owner].running > 0 ? 0 : 1);
+    s->most = (int64_t)share_of_job(s, next->owner)->running - (s->places->jobs[next->owner].running > 0 ? 0 : 1);
 }
 
 int64_t stream_shares_load(void *shares, const struct client_id *client)

@@ -17,24 +17,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/status.h"
 #include "server/core/client_id.h"
 
 struct stream_places;
-struct stream_shares;
 
 enum { STREAM_NONE = -1 };
 
-/* `p` outlives it. *ret is set only on OK. Errors: ERR_NOMEM. */
-enum status stream_shares_create(struct stream_shares **ret, struct stream_places *p);
-void stream_shares_free(struct stream_shares *s); /* NULL is a no-op */
+/* Of a moment; what each client has is with its first job in the places (struct stream_share). */
+struct stream_shares {
+    struct stream_places *places;
+    uint32_t end; /* of the jobs */
+    uint64_t now_ns;
+    int64_t most; /* that a client in the queue may have for its job to be next */
+};
 
-/* Count anew, after anything has changed in the lane; to be called before the functions below. */
-void stream_shares_count(struct stream_shares *s, uint64_t now_ns);
+/* Count anew, after anything has changed in the lane; to be called before the functions below. `p` outlives it. */
+void stream_shares_count(struct stream_shares *s, struct stream_places *p, uint64_t now_ns);
 
-/* Whose a job in the lane is, as a number that its client has alone; and how many slots the client has that has fewest
- * of those with any. UINT32_MAX: none has. */
-uint32_t stream_shares_client_of(const struct stream_shares *s, uint32_t owner);
+/* How many slots the client has that has fewest of those with any. UINT32_MAX: none has. */
 uint32_t stream_shares_fewest(const struct stream_shares *s);
 
 /* Slots that the client has now. */
@@ -54,7 +54,7 @@ struct stream_move {
 };
 bool stream_shares_next(const struct stream_shares *s, struct stream_move *ret);
 /* What stream_shares_next gave comes before the jobs of clients that have more, and before those of clients that have
- * as much if its job has nothing running either; NULL: it gave nothing. */
+ * as much if its job has nothing running either. */
 void stream_shares_put_first(struct stream_shares *s, const struct stream_move *next);
 /* The next one that runs in turn with others. False: nobody's turn has come. */
 bool stream_shares_turn(const struct stream_shares *s, struct stream_move *ret);

@@ -28,7 +28,7 @@ static uint32_t rooms[PARKED];
 static struct hosted_model model;
 static struct job jobs[JOBS];
 static struct stream_places places;
-static struct stream_shares *shares;
+static struct stream_shares shares;
 static uint64_t now_ns;
 
 static int begin(void **state)
@@ -50,13 +50,6 @@ static int begin(void **state)
     for (uint32_t i = 0; i < SLOTS; i++)
         order[i] = i;
     now_ns = 1;
-    return stream_shares_create(&shares, &places) == OK ? 0 : -1;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    stream_shares_free(shares);
     return 0;
 }
 
@@ -132,11 +125,10 @@ static int come(uint32_t number, uint32_t samples)
 {
     const struct client_id who = client(number);
     uint32_t at = 0;
-    stream_shares_count(shares, now_ns);
-    stream_shares_put_first(shares, NULL);
-    if (stream_shares_load(shares, &who) < 0)
+    stream_shares_count(&shares, &places, now_ns);
+    if (stream_shares_load(&shares, &who) < 0)
         return STREAM_NONE;
-    const int slot = places.running < SLOTS ? STREAM_NONE : stream_shares_slot_for(shares, &who);
+    const int slot = places.running < SLOTS ? STREAM_NONE : stream_shares_slot_for(&shares, &who);
     while (lane_jobs[at].job != NULL)
         at++;
     assert_true(at < JOBS);
@@ -153,7 +145,8 @@ static uint32_t settle(void)
 {
     struct stream_move m;
     uint32_t moves = 0;
-    for (stream_shares_count(shares, now_ns); stream_shares_next(shares, &m); stream_shares_count(shares, now_ns)) {
+    for (stream_shares_count(&shares, &places, now_ns); stream_shares_next(&shares, &m);
+         stream_shares_count(&shares, &places, now_ns)) {
         move(&m);
         assert_sound();
         assert_true(++moves < MOVES_MAX); /* it comes to an end */
@@ -165,8 +158,8 @@ static uint32_t settle(void)
 static bool take_turn(void)
 {
     struct stream_move m;
-    stream_shares_count(shares, now_ns);
-    if (!stream_shares_turn(shares, &m))
+    stream_shares_count(&shares, &places, now_ns);
+    if (!stream_shares_turn(&shares, &m))
         return false;
     move(&m);
     assert_sound();
@@ -191,8 +184,8 @@ static void leave(uint32_t job)
 static uint32_t running_of(uint32_t number)
 {
     const struct client_id who = client(number);
-    stream_shares_count(shares, now_ns);
-    return stream_shares_running(shares, &who);
+    stream_shares_count(&shares, &places, now_ns);
+    return stream_shares_running(&shares, &who);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------------------------- */
@@ -283,14 +276,14 @@ static void the_job_with_least_gets_and_the_job_with_most_gives(void **state)
     assert_int_equal(parked[0].slot.sample, SLOTS - 1); /* the last that came */
     free_slot(order[0]);                                /* a sample of the first ends */
     struct stream_move m;
-    stream_shares_count(shares, now_ns);
-    assert_true(stream_shares_next(shares, &m));
+    stream_shares_count(&shares, &places, now_ns);
+    assert_true(stream_shares_next(&shares, &m));
     assert_int_equal(m.owner, second);
     assert_int_equal(m.slot, STREAM_NONE);
     move(&m);
     const struct client_id other = client(2);
-    stream_shares_count(shares, now_ns);
-    const int slot = stream_shares_slot_for(shares, &other);
+    stream_shares_count(&shares, &places, now_ns);
+    const int slot = stream_shares_slot_for(&shares, &other);
     assert_int_not_equal(slot, STREAM_NONE);
     assert_int_equal(owner[slot], first);
     assert_int_equal(slots[slot].sample, SLOTS - 2);
@@ -305,8 +298,8 @@ static void the_stream_that_ran_longest_gives_way_in_turn(void **state)
     }
     now_ns += 1000 + STREAM_TURN_NS;
     const struct client_id other = client(SLOTS);
-    stream_shares_count(shares, now_ns);
-    assert_int_equal(stream_shares_slot_for(shares, &other), order[4]);
+    stream_shares_count(&shares, &places, now_ns);
+    assert_int_equal(stream_shares_slot_for(&shares, &other), order[4]);
 }
 
 static void all_take_turns(void **state)
@@ -371,10 +364,10 @@ static void room_is_left_for_newcomers(void **state)
             parked[places.parked_count++] = (struct parked_sample){.owner = (uint32_t)at};
             lane_jobs[at].parked++;
         }
-        stream_shares_count(shares, now_ns);
+        stream_shares_count(&shares, &places, now_ns);
         const uint32_t theirs = 1 + lane_jobs[at].parked, left = PARKED - taken;
-        assert_int_equal(stream_shares_slot_for(shares, &first) != STREAM_NONE, theirs < left);
-        assert_int_not_equal(stream_shares_slot_for(shares, &third), STREAM_NONE);
+        assert_int_equal(stream_shares_slot_for(&shares, &first) != STREAM_NONE, theirs < left);
+        assert_int_not_equal(stream_shares_slot_for(&shares, &third), STREAM_NONE);
     }
 }
 
@@ -410,17 +403,17 @@ static void whatever_happens_shares_are_even(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_is_alone_has_all_slots, begin, end),
-        cmocka_unit_test_setup_teardown(another_client_gets_half_at_once, begin, end),
-        cmocka_unit_test_setup_teardown(many_clients_have_even_shares, begin, end),
-        cmocka_unit_test_setup_teardown(jobs_of_a_client_share_what_it_has, begin, end),
-        cmocka_unit_test_setup_teardown(single_streams_of_a_client_wait_in_the_queue, begin, end),
-        cmocka_unit_test_setup_teardown(the_job_with_least_gets_and_the_job_with_most_gives, begin, end),
-        cmocka_unit_test_setup_teardown(the_stream_that_ran_longest_gives_way_in_turn, begin, end),
-        cmocka_unit_test_setup_teardown(all_take_turns, begin, end),
-        cmocka_unit_test_setup_teardown(there_is_room_for_who_comes_next, begin, end),
-        cmocka_unit_test_setup_teardown(room_is_left_for_newcomers, begin, end),
-        cmocka_unit_test_setup_teardown(whatever_happens_shares_are_even, begin, end),
+        cmocka_unit_test_setup(who_is_alone_has_all_slots, begin),
+        cmocka_unit_test_setup(another_client_gets_half_at_once, begin),
+        cmocka_unit_test_setup(many_clients_have_even_shares, begin),
+        cmocka_unit_test_setup(jobs_of_a_client_share_what_it_has, begin),
+        cmocka_unit_test_setup(single_streams_of_a_client_wait_in_the_queue, begin),
+        cmocka_unit_test_setup(the_job_with_least_gets_and_the_job_with_most_gives, begin),
+        cmocka_unit_test_setup(the_stream_that_ran_longest_gives_way_in_turn, begin),
+        cmocka_unit_test_setup(all_take_turns, begin),
+        cmocka_unit_test_setup(there_is_room_for_who_comes_next, begin),
+        cmocka_unit_test_setup(room_is_left_for_newcomers, begin),
+        cmocka_unit_test_setup(whatever_happens_shares_are_even, begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
