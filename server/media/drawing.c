@@ -11,15 +11,17 @@
 #define FRAME_GREY 200
 #define GAP_GREY 64 /* between tiles */
 
+enum { RAMP_COLOURS = 5 };
+
 struct colour {
     float red, green, blue;
 };
 
-/* The colour at 0..1 of a ramp of n colours. */
-static struct colour ramp_at(const struct colour *ramp, size_t n, float at)
+/* The colour at 0..1 of a ramp. */
+static struct colour ramp_at(const struct colour ramp[RAMP_COLOURS], float at)
 {
-    const float place = fminf(fmaxf(at, 0.0f), 1.0f) * (float)(n - 1); /* NaN becomes 0 */
-    const size_t i = (size_t)place < n - 1 ? (size_t)place : n - 2;
+    const float place = fminf(fmaxf(at, 0.0f), 1.0f) * (RAMP_COLOURS - 1); /* NaN becomes 0 */
+    const size_t i = place < RAMP_COLOURS - 1 ? (size_t)place : RAMP_COLOURS - 2;
     const float f = place - (float)i;
     return (struct colour){
         ramp[i].red + f * (ramp[i + 1].red - ramp[i].red),
@@ -33,10 +35,19 @@ static uint8_t to_byte(float value)
     return (uint8_t)(fminf(fmaxf(value, 0.0f), 255.0f) + 0.5f);
 }
 
+/* `share` of a colour, on that much grey. */
+static void put_pixel(uint8_t *pixel, const struct colour *c, float share, float grey)
+{
+    pixel[0] = to_byte(share * c->red + grey);
+    pixel[1] = to_byte(share * c->green + grey);
+    pixel[2] = to_byte(share * c->blue + grey);
+}
+
 /* ---- maps ------------------------------------------------------------------------------------------------------ */
 
 /* Lightness rises all the way, so that the order of values is seen without colours too. */
-static const struct colour heat[] = {{20, 11, 52}, {101, 21, 110}, {187, 55, 84}, {249, 142, 9}, {252, 255, 164}};
+static const struct colour heat[RAMP_COLOURS] = {
+    {20, 11, 52}, {101, 21, 110}, {187, 55, 84}, {249, 142, 9}, {252, 255, 164}};
 
 /* Where a pixel's centre lies between the centres of n cells that fill [begin, begin + size). */
 struct between {
@@ -64,12 +75,20 @@ static float map_at(const float *map, uint32_t down, uint32_t across, const stru
 /* Under the map the picture is grey, so that all colour is the map's. */
 static void colour_pixel(uint8_t *pixel, float value)
 {
-    const struct colour c = ramp_at(heat, sizeof heat / sizeof heat[0], value);
-    const float grey =
-        (1.0f - MAP_SHARE) * (0.299f * (float)pixel[0] + 0.587f * (float)pixel[1] + 0.114f * (float)pixel[2]);
-    pixel[0] = to_byte(MAP_SHARE * c.red + grey);
-    pixel[1] = to_byte(MAP_SHARE * c.green + grey);
-    pixel[2] = to_byte(MAP_SHARE * c.blue + grey);
+    const struct colour c = ramp_at(heat, value);
+    put_pixel(pixel, &c, MAP_SHARE,
+              (1.0f - MAP_SHARE) * (0.299f * (float)pixel[0] + 0.587f * (float)pixel[1] + 0.114f * (float)pixel[2]));
+}
+
+/* Of a row or column of pixels: within the box, right beside it, or further away. */
+enum where { AWAY, BESIDE, WITHIN };
+
+static enum where where_is(uint32_t pixel, double begin, double size, uint32_t n)
+{
+    if (place_between(pixel, begin, size, n).inside)
+        return WITHIN;
+    const bool before = pixel > 0 && place_between(pixel - 1, begin, size, n).inside;
+    return before || place_between(pixel + 1, begin, size, n).inside ? BESIDE : AWAY;
 }
 
 void draw_map(struct picture *onto, const struct image_box *box, const float *map, uint32_t down, uint32_t across)
@@ -78,22 +97,18 @@ void draw_map(struct picture *onto, const struct image_box *box, const float *ma
     for (size_t i = 0; i < (size_t)down * across; i++)
         largest = fmaxf(largest, map[i]);
     const float scale = largest > 0.0f ? 1.0f / largest : 0.0f;
+    uint8_t *pixel = onto->pixels;
     for (uint32_t row = 0; row < onto->height; row++) {
         const struct between y = place_between(row, box->top, box->height, down);
-        const bool beside_row = place_between(row + 1, box->top, box->height, down).inside ||
-                                (row > 0 && place_between(row - 1, box->top, box->height, down).inside);
-        for (uint32_t column = 0; column < onto->width; column++) {
+        const enum where of_row = where_is(row, box->top, box->height, down);
+        for (uint32_t column = 0; column < onto->width; column++, pixel += 3) {
             const struct between x = place_between(column, box->left, box->width, across);
-            uint8_t *pixel = onto->pixels + ((size_t)row * onto->width + column) * 3;
-            if (y.inside && x.inside) {
+            const enum where of_column = where_is(column, box->left, box->width, across);
+            const enum where is = of_column < of_row ? of_column : of_row;
+            if (is == WITHIN)
                 colour_pixel(pixel, scale * map_at(map, down, across, &y, &x));
-                continue;
-            }
-            const bool beside = place_between(column + 1, box->left, box->width, across).inside ||
-                                (column > 0 && place_between(column - 1, box->left, box->width, across).inside);
-            const bool frame = (beside || x.inside) && (beside_row || y.inside);
-            for (size_t i = 0; i < 3; i++)
-                pixel[i] = frame ? FRAME_GREY : to_byte(OUTSIDE_SHARE * (float)pixel[i]);
+            for (size_t i = 0; i < 3 && is != WITHIN; i++)
+                pixel[i] = is == BESIDE ? FRAME_GREY : to_byte(OUTSIDE_SHARE * (float)pixel[i]);
         }
     }
 }
@@ -101,7 +116,7 @@ void draw_map(struct picture *onto, const struct image_box *box, const float *ma
 /* ---- biases ---------------------------------------------------------------------------------------------------- */
 
 /* Blue for -1, white for 0, red for 1. */
-static const struct colour diverging[] = {
+static const struct colour diverging[RAMP_COLOURS] = {
     {33, 68, 172}, {120, 166, 224}, {247, 247, 247}, {240, 138, 104}, {178, 18, 36}};
 
 struct tiles {
@@ -118,44 +133,28 @@ static uint32_t share_of(uint32_t side, uint32_t n, uint32_t gap)
     return side > gaps ? (side - gaps) / n : 0;
 }
 
-/* Make the tiles as large as they can be with cells of whole pixels. False: there is not one pixel for each cell. */
-static bool fit_cells(struct tiles *t, uint32_t side)
-{
-    const bool strip = t->down == 1;
-    const uint32_t width = share_of(side, t->columns, t->gap), height = share_of(side, t->rows, t->gap);
-    const uint32_t cell_width = width / t->across, cell_height = height / t->down;
-    const uint32_t cell = strip || cell_width < cell_height ? cell_width : cell_height;
-    if (cell == 0 || height == 0)
-        return false;
-    /* One cell in height is hard to see when there are many in width. */
-    const uint32_t wanted = cell > side / 16 ? cell : side / 16;
-    t->width = cell * t->across;
-    t->height = !strip ? cell * t->down : wanted < height ? wanted : height;
-    return true;
-}
-
-/* The same where several cells share a pixel. False: there is not one pixel for each tile. */
-static bool fit_tiles(struct tiles *t, uint32_t side)
-{
-    const bool strip = t->down == 1;
-    const uint32_t width = share_of(side, t->columns, t->gap), height = share_of(side, t->rows, t->gap);
-    const double pixels = fmin((double)width / t->across, (double)height / t->down); /* a cell's */
-    t->width = strip ? width : (uint32_t)(pixels * t->across);
-    t->height = strip && height > side / 16 ? side / 16 : strip ? height : (uint32_t)(pixels * t->down);
-    return t->width > 0 && t->height > 0;
-}
-
-/* Whole cells are worth more than wide gaps, narrow gaps more than large tiles. */
+/* Make the tiles as large as they can be, with cells of whole pixels if there is a pixel for each: these are worth more
+ * than wide gaps, narrow gaps more than large tiles. False: there is not one pixel for each tile. */
 static bool tiles_fit(struct tiles *t, uint32_t side)
 {
-    for (t->gap = side / 256 + 1; t->gap > 0; t->gap--)
-        if (fit_cells(t, side))
+    const bool strip = t->down == 1;
+    for (int gap = (int)(side / 256 + 1); gap >= 0; gap--) {
+        const uint32_t width = share_of(side, t->columns, (uint32_t)gap),
+                       height = share_of(side, t->rows, (uint32_t)gap);
+        const double across = (double)width / t->across, down = (double)height / t->down;
+        const double fits = strip ? across : fmin(across, down), cell = fits >= 1.0 ? floor(fits) : fits;
+        if (cell < 1.0 && gap > 1)
+            continue;
+        /* One cell in height is hard to see when there are many in width. */
+        const uint32_t seen = side / 16;
+        const double tall = strip ? fmin(height, fmax(cell, seen)) : cell * t->down;
+        t->gap = (uint32_t)gap;
+        t->width = (uint32_t)(cell * t->across + 0.5);
+        t->height = (uint32_t)(tall + 0.5);
+        if (t->width > 0 && t->height > 0)
             return true;
-    t->gap = 1;
-    if (fit_tiles(t, side))
-        return true;
-    t->gap = 0;
-    return fit_tiles(t, side);
+    }
+    return false;
 }
 
 /* The mean of the cells that a pixel covers, or the cell that it lies in. */
@@ -182,11 +181,8 @@ static void draw_tile(const struct picture *onto, const struct tiles *t, uint32_
     for (uint32_t y = 0; y < t->height; y++)
         for (uint32_t x = 0; x < t->width; x++) {
             const float value = largest > 0.0f ? cells_at(cells, t, y, x) / largest : 0.0f;
-            const struct colour c = ramp_at(diverging, sizeof diverging / sizeof diverging[0], 0.5f + 0.5f * value);
-            uint8_t *pixel = onto->pixels + ((top + y) * onto->width + left + x) * 3;
-            pixel[0] = to_byte(c.red);
-            pixel[1] = to_byte(c.green);
-            pixel[2] = to_byte(c.blue);
+            const struct colour c = ramp_at(diverging, 0.5f + 0.5f * value);
+            put_pixel(onto->pixels + ((top + y) * onto->width + left + x) * 3, &c, 1.0f, 0.0f);
         }
 }
 
