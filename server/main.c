@@ -46,7 +46,6 @@
 #include "server/http/http.h"
 #include "server/http/listeners.h"
 #include "server/job/job.h"
-#include "server/job/work_turns.h"
 #include "server/job/workers.h"
 #include "server/session/sessions.h"
 
@@ -165,7 +164,7 @@ static void drop_sessions_of_gone_keys(void *arg)
 static enum status start_workers(struct daemon *d, struct error *err)
 {
     const struct workers_purpose pictures = {.threads = d->settings->picture_threads,
-                                             .kept_max = work_turns_ahead(d->settings),
+                                             .kept_max = workers_ahead(d->settings),
                                              .name = "pictures",
                                              .work = "decode pictures",
                                              .setting = "picture_threads",

@@ -23,33 +23,46 @@
 #include "server/core/mailbox.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
-#include "server/job/work_turns.h"
 #include "server/models/hosted_model.h"
 
 #define TRIM_BYTES (UINT64_C(16) << 20) /* taken since the memory was last returned to the system: worth a look */
 
-enum { LOOK_MS = 50 }; /* at a job that waits for room */
+enum { LOOK_MS = 50 };          /* at a job that waits for room */
+enum { AHEAD_BATCHES_MAX = 3 }; /* one runs, one is next, one is being made */
+
+/* Lanes of `waiting`: jobs to prepare, one lane for each of the engine's, and such as are only concluded. */
+enum { LANE_CONCLUDE = BATCHER_LANES_MAX, WAITING_LANES };
+
+struct worker {
+    struct workers *pool;
+    pthread_t thread;
+    bool is_busy;            /* under the pool's lock, as is: */
+    struct client_id client; /* for whom */
+};
 
 struct workers {
     struct workers_purpose purpose;
     const struct settings *settings;
     struct mailboxes *mailboxes;
     uint64_t bytes_max;
+    struct queue *waiting; /* for memory, and their turn */
+    struct queue *kept;    /* back from the engine, to be concluded with what they kept */
+    uint32_t ahead_max;    /* pictures of a lane that may be ready before another job is prepared */
     atomic_bool is_cancelled;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* under the lock */
-    uint64_t held;      /* of the budget */
-    uint64_t untrimmed; /* taken since the last malloc_trim */
-    uint32_t running;   /* workers at work */
-    struct work_turns *turns;
-    struct job *next; /* popped, its memory is not there yet; NULL: none */
+    uint64_t held;                     /* of the budget */
+    uint64_t untrimmed;                /* taken since the last malloc_trim */
+    uint32_t running;                  /* workers at work */
+    uint32_t turn;                     /* the lane of `waiting` that is next */
+    uint32_t ahead[BATCHER_LANES_MAX]; /* pictures of a lane that are ready for the engine, or soon will be */
+    struct job *next;                  /* popped, its memory is not there yet; NULL: none */
     bool next_concludes;
     bool is_closed;
-    uint32_t begun; /* threads: each takes the next place among `turns` */
     /* the starting thread's */
     uint32_t started;
-    pthread_t threads[]; /* [purpose.threads] */
+    struct worker threads[]; /* [purpose.threads] */
 };
 
 /* What a worker does next. */
@@ -86,7 +99,7 @@ static void keep_locked(struct workers *w, struct job_work *k, uint64_t kept)
     k->held = kept < k->held ? kept : k->held;
     w->held += k->held;
     if (opens) {
-        w->turns->ahead[k->lane] -= k->pictures;
+        w->ahead[k->lane] -= k->pictures;
         k->is_ahead = false;
     }
     if (opens || w->next != NULL || is_worth_trimming_locked(w))
@@ -122,21 +135,57 @@ static bool take_room_at_once(struct workers *w, struct job_work *k)
 
 /* ---- what is next ----------------------------------------------------------------------------------------------- */
 
+uint32_t workers_ahead(const struct settings *s)
+{
+    return BATCHER_LANES_MAX * AHEAD_BATCHES_MAX * s->batch_images_max;
+}
+
+/* queue_load, under the lock: how many threads are at work for a client. */
+static int64_t threads_of(void *arg, const struct client_id *client)
+{
+    const struct workers *w = arg;
+    const uint32_t most = w->purpose.threads > 1 ? w->purpose.threads - 1 : 1;
+    uint32_t busy = 0;
+    for (uint32_t i = 0; i < w->purpose.threads; i++)
+        busy += w->threads[i].is_busy && client_id_is_same(&w->threads[i].client, client) ? 1 : 0;
+    return busy < most ? (int64_t)busy : -1;
+}
+
+static struct job *pop_locked(struct workers *w, struct queue *q, uint32_t lane)
+{
+    struct queue_item *item = queue_pop_least(q, lane, threads_of, w);
+    return item != NULL ? job_of_item(item) : NULL;
+}
+
+/* The lanes take turns; while all is cancelled also those of which the engine wants nothing soon. NULL: none may be
+ * taken now. */
+static struct job *pop_waiting_locked(struct workers *w, bool *concludes)
+{
+    struct job *j = NULL;
+    for (uint32_t i = 0; i < WAITING_LANES && j == NULL && queue_count(w->waiting) > 0; i++) {
+        const uint32_t at = (w->turn + i) % WAITING_LANES;
+        if (at != LANE_CONCLUDE && w->ahead[at] >= w->ahead_max && !w->is_cancelled)
+            continue;
+        j = pop_locked(w, w->waiting, at);
+        *concludes = at == LANE_CONCLUDE;
+        if (j != NULL)
+            w->turn = (at + 1) % WAITING_LANES;
+    }
+    return j;
+}
+
 /* Find something to do, and take the memory for it. */
 static bool find_locked(struct workers *w, struct task *t)
 {
-    struct job *kept = work_turns_pop_kept(w->turns);
+    struct job *kept = pop_locked(w, w->kept, 0);
     if (kept != NULL) {
         *t = (struct task){kept, true};
         return true;
     }
-    if (w->next == NULL) {
-        uint32_t lane;
-        w->next = work_turns_pop(w->turns, w->is_cancelled, &lane);
-        if (w->next == NULL)
-            return false;
-        w->next_concludes = lane == WORK_LANE_DRAW;
-    }
+    if (w->next == NULL)
+        w->next = pop_waiting_locked(w, &w->next_concludes);
+    if (w->next == NULL)
+        return false;
     struct job_work *k = w->next->work;
     const uint64_t bytes = w->next_concludes ? k->conclude_bytes : k->prepare_bytes;
     if (!w->is_cancelled && job_stop_reason(w->next, clock_now_ns()) == OK) {
@@ -145,7 +194,7 @@ static bool find_locked(struct workers *w, struct task *t)
         take_room_locked(w, k, bytes);
         w->untrimmed += bytes;
         if (!w->next_concludes && k->pictures > 0) {
-            w->turns->ahead[k->lane] += k->pictures;
+            w->ahead[k->lane] += k->pictures;
             k->is_ahead = true;
         }
     }
@@ -233,17 +282,18 @@ static void wait_locked(struct workers *w)
 
 static void *worker_thread(void *arg)
 {
-    struct workers *w = arg;
+    struct worker *self = arg;
+    struct workers *w = self->pool;
     const int before = getpriority(PRIO_PROCESS, (id_t)gettid());
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(),
                       before + w->purpose.nice); /* at most the lowest; needs no privilege */
     struct task t;
     (void)pthread_mutex_lock(&w->lock);
-    struct work_thread *self = &w->turns->threads[w->begun++];
     for (;;) {
         if (find_locked(w, &t)) {
             w->running++;
-            *self = (struct work_thread){.client = t.job->item.client, .is_busy = true};
+            self->client = t.job->item.client;
+            self->is_busy = true;
             (void)pthread_cond_signal(&w->changed); /* there may be something for another as well */
             (void)pthread_mutex_unlock(&w->lock);
             run(w, &t);
@@ -280,13 +330,16 @@ enum status workers_start(struct workers **ret, const struct workers_purpose *p,
     w->bytes_max = (uint64_t)s->pictures_memory_max_mb << 20;
     (void)pthread_mutex_init(&w->lock, NULL);
     (void)pthread_cond_init(&w->changed, NULL);
-    if (work_turns_create(&w->turns, s, p->threads, p->kept_max) != OK) {
-        workers_stop(w);
+    w->ahead_max = AHEAD_BATCHES_MAX * s->batch_images_max;
+    if (queue_create(&w->waiting, WAITING_LANES, s->queue_jobs_max) != OK ||
+        queue_create(&w->kept, 1, p->kept_max) != OK) {
         workers_free(w);
         return error_set(err, ERR_NOMEM, "no memory for the queue of the threads that %s", p->work);
     }
     for (; w->started < p->threads; w->started++) {
-        if (pthread_create(&w->threads[w->started], NULL, worker_thread, w) != 0) {
+        struct worker *one = &w->threads[w->started];
+        one->pool = w;
+        if (pthread_create(&one->thread, NULL, worker_thread, one) != 0) {
             const enum status st =
                 error_set(err, ERR_NOMEM, "thread %u of %u that %s cannot be started; expected room for %s",
                           w->started + 1, p->threads, p->work, p->setting);
@@ -294,7 +347,7 @@ enum status workers_start(struct workers **ret, const struct workers_purpose *p,
             workers_free(w);
             return st;
         }
-        (void)pthread_setname_np(w->threads[w->started], p->name);
+        (void)pthread_setname_np(one->thread, p->name);
     }
     *ret = w;
     return OK;
@@ -302,10 +355,8 @@ enum status workers_start(struct workers **ret, const struct workers_purpose *p,
 
 void workers_cancel(struct workers *w)
 {
-    if (w->turns != NULL) {
-        queue_close(w->turns->waiting);
-        queue_close(w->turns->kept);
-    }
+    queue_close(w->waiting);
+    queue_close(w->kept);
     (void)pthread_mutex_lock(&w->lock);
     atomic_store(&w->is_cancelled, true);
     (void)pthread_cond_broadcast(&w->changed);
@@ -322,7 +373,7 @@ void workers_stop(struct workers *w)
     (void)pthread_cond_broadcast(&w->changed);
     (void)pthread_mutex_unlock(&w->lock);
     for (uint32_t i = 0; i < w->started; i++)
-        (void)pthread_join(w->threads[i], NULL);
+        (void)pthread_join(w->threads[i].thread, NULL);
     w->started = 0;
 }
 
@@ -331,7 +382,8 @@ void workers_free(struct workers *w)
     if (w == NULL)
         return;
     assert(w->held == 0 && w->next == NULL);
-    work_turns_free(w->turns);
+    queue_free(w->waiting);
+    queue_free(w->kept);
     (void)pthread_cond_destroy(&w->changed);
     (void)pthread_mutex_destroy(&w->lock);
     free(w);
@@ -370,7 +422,7 @@ static bool goes_on(struct job_work *k, struct job *j, enum job_finish finish, u
     k->finish = finish;
     j->result.computed_ns = now_ns;
     j->item.cost = cost_of(k->conclude_ns);
-    const enum status st = k->commits ? job_commit(j, w->turns->kept, 0) : job_pass(j, w->turns->kept, 0);
+    const enum status st = k->commits ? job_commit(j, w->kept, 0) : job_pass(j, w->kept, 0);
     if (push_and_wake(w, st) != OK)
         abandon(j, st, NULL);
     return true;
@@ -417,9 +469,9 @@ enum status workers_submit(struct workers *w, struct job *j, struct queue *engin
         return job_submit(j, engine, lane, deadline_ns);
     j->item.cost = cost_of(k->prepare_ns + k->conclude_ns);
     if (engine == NULL)
-        return push_and_wake(w, job_submit(j, w->turns->waiting, WORK_LANE_DRAW, deadline_ns));
+        return push_and_wake(w, job_submit(j, w->waiting, LANE_CONCLUDE, deadline_ns));
     if (k->prepare_ns > WORKERS_AT_ONCE_NS || concludes_later(k) || !take_room_at_once(w, k))
-        return push_and_wake(w, job_submit(j, w->turns->waiting, lane, deadline_ns));
+        return push_and_wake(w, job_submit(j, w->waiting, lane, deadline_ns));
     st = prepare(j, err);
     j->item.cost = j->engine_cost;
     return st == OK ? job_submit(j, engine, lane, deadline_ns) : st;
@@ -433,14 +485,14 @@ enum status workers_conclude(struct job *j, struct error *err)
 uint32_t workers_waiting(struct workers *w)
 {
     (void)pthread_mutex_lock(&w->lock); /* under which a job is taken up, and has its memory or waits for it */
-    const uint32_t waiting = queue_count(w->turns->waiting);
+    const uint32_t waiting = queue_count(w->waiting);
     (void)pthread_mutex_unlock(&w->lock);
     return waiting;
 }
 
 void workers_measure(struct workers *w)
 {
-    const uint32_t waiting = queue_count(w->turns->waiting) + queue_count(w->turns->kept);
+    const uint32_t waiting = queue_count(w->waiting) + queue_count(w->kept);
     (void)pthread_mutex_lock(&w->lock);
     metrics_gauge_set(METRIC_PICTURES_WAITING, 0, waiting + (w->next != NULL ? 1 : 0));
     metrics_gauge_set(METRIC_PICTURES_RUNNING, 0, w->running);

@@ -6,7 +6,7 @@
  *
  * What is quickly done is prepared at once by the thread that submits. All memory for pixels comes out of one budget,
  * pictures_memory_max_mb. A worker begins to prepare a job only when there is room in it and when the engine will soon
- * want the job: while no more than WORK_AHEAD_BATCHES batches of its model are ready (work_turns.h). So what waits
+ * want the job: while no more than three batches of its model are ready. So what waits
  * before that holds its file and no pixels. What is to be concluded comes first, because it gives memory back.
  *
  * Jobs wait in queues of their own, as many as may wait for the engine, in a lane for each model; lanes take turns. In
@@ -75,6 +75,9 @@ void workers_free(struct workers *w);
 
 /* The job takes over the work. HTTP threads, before workers_submit. */
 void job_set_work(struct job *j, struct job_work *k);
+
+/* Of pictures: whatever was prepared ahead may come to be concluded, as nothing else is prepared that will be. */
+uint32_t workers_ahead(const struct settings *s);
 
 /* Submit a job that has work to do, in place of job_submit: prepare it, then put it into that lane of the engine's
  * queue; with `engine` NULL, conclude it, and that is all. HTTP threads. Errors: ERR_FULL, ERR_UNAVAILABLE (closed);

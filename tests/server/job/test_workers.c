@@ -16,7 +16,6 @@
 #include "server/core/clock.h"
 #include "server/core/mailbox.h"
 #include "server/core/queue.h"
-#include "server/job/work_turns.h"
 #include "server/job/workers.h"
 #include "server/models/hosted_model.h"
 #include "tests/support/daemon.h"
@@ -25,7 +24,7 @@
 #define KB UINT64_C(1024)
 #define MUCH_NS UINT64_C(1000000000) /* by far too much to do at once */
 
-enum { LIMIT_S = 580, LATER_S = 1000, JOBS_MAX = 8, BATCH = 1, AHEAD = WORK_AHEAD_BATCHES * BATCH, BUDGET_MB = 1 };
+enum { LIMIT_S = 580, LATER_S = 1000, JOBS_MAX = 8, BATCH = 1, AHEAD = 3 * BATCH, BUDGET_MB = 1 };
 
 /* A job, who waits for it, and what its work did. */
 struct trial {
