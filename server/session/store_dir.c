@@ -334,21 +334,6 @@ static enum status look_at(struct store_dir *d, struct store_dir_found *ret, con
     return st;
 }
 
-static enum status append(struct store_dir_found **all, size_t *count, size_t *room, const struct store_dir_found *one,
-                          struct error *err)
-{
-    if (*count == *room) {
-        const size_t more = *room == 0 ? 64 : 2 * *room;
-        struct store_dir_found *grown = realloc(*all, more * sizeof *grown);
-        if (grown == NULL)
-            return error_set(err, ERR_NOMEM, "out of memory for the sessions that are kept");
-        *all = grown;
-        *room = more;
-    }
-    (*all)[(*count)++] = *one;
-    return OK;
-}
-
 /* What was being written when a daemon ended: it takes its place if nothing else has it, and it is whole. */
 static void settle(struct store_dir *d, const char *aside)
 {
@@ -376,45 +361,51 @@ static void settle(struct store_dir *d, const char *aside)
         (void)unlinkat(d->fd, aside, 0);
 }
 
-/* Before anything is listed, so that each file is met once. */
-static void settle_all(struct store_dir *d)
+/* Before anything is listed, so that each file is met once. Returns how many files there are, or more. */
+static size_t settle_all(struct store_dir *d)
 {
     DIR *files = list(d);
-    for (const struct dirent *f; files != NULL && (f = readdir(files)) != NULL;)
+    size_t count = 0;
+    for (const struct dirent *f; files != NULL && (f = readdir(files)) != NULL; count++)
         settle(d, f->d_name);
     if (files != NULL)
         (void)closedir(files);
+    return count;
 }
 
-/* One file of the folder: a session, or none. */
-static enum status take_in(struct store_dir *d, const char *name, struct store_dir_found **all, size_t *count,
-                           size_t *room, struct error *err)
+/* One file of the folder. *is_session: it is to be listed, if only to be removed one day. Errors: ERR_NOMEM. */
+static enum status take_in(struct store_dir *d, const char *name, struct store_dir_found *ret, bool *is_session,
+                           struct error *err)
 {
-    struct store_dir_found one = {.used_s = 0};
     struct error why;
-    if (!read_name(&one.key, name, RECORD_END))
+    *ret = (struct store_dir_found){.used_s = 0};
+    *is_session = false;
+    if (!read_name(&ret->key, name, RECORD_END))
         return OK;
-    const enum status st = look_at(d, &one, name, &why);
+    const enum status st = look_at(d, ret, name, &why);
     if (st == ERR_NOMEM)
         return error_set(err, st, "%s", why.message);
     if (st != OK)
         log_warning("the session in %s/%s is refused: %s", d->path, name, why.message);
-    return st == OK || st == ERR_FORMAT ? append(all, count, room, &one, err) : OK;
+    *is_session = st == OK || st == ERR_FORMAT;
+    return OK;
 }
 
 enum status store_dir_list(struct session_store *s, struct store_dir_found **ret, size_t *count, struct error *err)
 {
     struct store_dir *d = dir_of(s);
-    struct store_dir_found *all = NULL;
-    size_t found = 0, room = 0;
-    enum status st = OK;
-    settle_all(d);
+    const size_t room = settle_all(d);
+    struct store_dir_found *all = calloc(room + 1, sizeof *all);
+    if (all == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the sessions that are kept");
+    size_t found = 0;
+    bool is_session;
     DIR *files = list(d);
-    if (files == NULL)
-        return fail(d, "list", "", err);
-    for (const struct dirent *f; st == OK && (f = readdir(files)) != NULL;)
-        st = take_in(d, f->d_name, &all, &found, &room, err);
-    (void)closedir(files);
+    enum status st = files != NULL ? OK : fail(d, "list", "", err);
+    for (const struct dirent *f; st == OK && found < room && (f = readdir(files)) != NULL; found += is_session)
+        st = take_in(d, f->d_name, &all[found], &is_session, err);
+    if (files != NULL)
+        (void)closedir(files);
     if (st != OK) {
         free(all);
         return st;
