@@ -100,11 +100,9 @@ bool authorise(struct exchange *x)
 
 static uint64_t generated_of(void *job, bool *ended)
 {
-    uint32_t generated;
-    uint64_t first_ns;
-    *ended = job_is_done(job); /* read before the progress, which is then final */
-    job_progress(job, &generated, &first_ns);
-    return generated;
+    const struct job_look look = job_look(job);
+    *ended = look.state == JOB_DONE;
+    return look.generated;
 }
 
 bool authorise_job(struct exchange *x, struct job *j)

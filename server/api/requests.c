@@ -64,7 +64,7 @@ static void fill(struct row *r, const struct exchange *x)
     copy(r->key, sizeof r->key, auth_name(&x->api->grant));
     http_client(x, r->client);
     if (r->has_job) {
-        job_look(x->job, &r->job);
+        r->job = job_look(x->job);
         r->deadline_ns = x->job->deadline_ns;
         copy(r->model, sizeof r->model, x->job->model != NULL ? x->job->model->model->name : NULL);
     }

@@ -421,11 +421,8 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
     const struct api_request *api = x->api;
     const bool is_probe = api->route != NULL && is_probed(api->route, sizeof probed / sizeof probed[0]);
     const bool is_traced = x->trace.trace[0] != '\0';
-    uint32_t generated = 0;
-    uint64_t first_ns = 0;
+    const struct job_look look = x->job != NULL ? job_look(x->job) : (struct job_look){.first_ns = 0};
     http_client(x, client);
-    if (x->job != NULL)
-        job_progress(x->job, &generated, &first_ns);
     const struct log_field fields[] = {
         {"method", LOG_FIELD_TEXT, .is_column = true, .text = x->method},
         {"path", LOG_FIELD_TEXT, .is_column = true, .text = path_to_log(x, path)},
@@ -435,10 +432,10 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
         {"model", LOG_FIELD_TEXT, .text = api->hosted != NULL ? api->hosted->model->name : NULL},
         {"error", LOG_FIELD_TEXT, .text = api->error != OK ? status_code(api->error) : NULL},
         {"prompt_tokens", LOG_FIELD_NUMBER, .number = x->job != NULL ? x->job->given : 0},
-        {"tokens", LOG_FIELD_NUMBER, .number = generated},
+        {"tokens", LOG_FIELD_NUMBER, .number = look.generated},
         {"queue_ms", LOG_FIELD_MS, .ms = api->queue_ms},
         {"compute_ms", LOG_FIELD_MS, .ms = api->compute_ms},
-        {"first_byte_ms", LOG_FIELD_MS, .ms = first_ns != 0 ? clock_ms_between(x->received_ns, first_ns) : -1.0},
+        {"first_byte_ms", LOG_FIELD_MS, .ms = look.first_ns != 0 ? clock_ms_between(x->received_ns, look.first_ns) : -1.0},
         {"bytes_in", LOG_FIELD_NUMBER, .number = x->body.received},
         {"bytes_out", LOG_FIELD_NUMBER, .number = x->bytes_out},
         {"client", LOG_FIELD_TEXT, .text = service_of(x)->settings->log_clients ? client : NULL},
@@ -454,11 +451,7 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
 
 static uint64_t generated_bytes(const struct exchange *x)
 {
-    uint32_t generated = 0;
-    uint64_t first_ns;
-    if (x->job != NULL)
-        job_progress(x->job, &generated, &first_ns);
-    return generated;
+    return x->job != NULL ? job_look(x->job).generated : 0;
 }
 
 static void end(struct exchange *x)

@@ -186,18 +186,7 @@ const struct job_result *job_result(const struct job *j)
 
 bool job_is_done(struct job *j)
 {
-    (void)pthread_mutex_lock(&j->lock);
-    const bool done = j->state == JOB_DONE;
-    (void)pthread_mutex_unlock(&j->lock);
-    return done;
-}
-
-void job_progress(struct job *j, uint32_t *generated, uint64_t *first_ns)
-{
-    (void)pthread_mutex_lock(&j->lock);
-    *generated = j->result.generated;
-    *first_ns = j->result.first_ns;
-    (void)pthread_mutex_unlock(&j->lock);
+    return job_look(j).state == JOB_DONE;
 }
 
 enum status job_cancelled(const struct job *j)
@@ -205,16 +194,18 @@ enum status job_cancelled(const struct job *j)
     return (enum status)atomic_load_explicit(&j->cancelled, memory_order_relaxed);
 }
 
-void job_look(struct job *j, struct job_look *ret)
+struct job_look job_look(struct job *j)
 {
     (void)pthread_mutex_lock(&j->lock);
-    *ret = (struct job_look){
+    const struct job_look look = {
         .state = j->state,
         .queued_ns = j->result.queued_ns,
         .left_queue_ns = j->result.started_ns != 0 ? j->result.started_ns : j->result.done_ns,
+        .first_ns = j->result.first_ns,
         .generated = j->result.generated,
     };
     (void)pthread_mutex_unlock(&j->lock);
+    return look;
 }
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */

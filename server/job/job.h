@@ -145,18 +145,16 @@ enum job_event { JOB_EVENT_BYTES, JOB_EVENT_SAMPLE_END, JOB_EVENT_PING, JOB_EVEN
 /* The result of a job that is done. */
 const struct job_result *job_result(const struct job *j);
 bool job_is_done(struct job *j);
-/* Progress of a text or picture, done or not: elements generated, and when the first one was (0: not yet). Any
- * thread. */
-void job_progress(struct job *j, uint32_t *generated, uint64_t *first_ns);
 /* The reason of job_cancel; OK: there was none. */
 enum status job_cancelled(const struct job *j);
 /* How far a job is, once it was submitted. Any thread. */
 struct job_look {
     enum job_state state;
     uint64_t queued_ns, left_queue_ns; /* the latter 0: it waits */
-    uint32_t generated;
+    uint64_t first_ns;                 /* when the first element was generated; 0: not yet */
+    uint32_t generated;                /* elements of a text or picture, done or not */
 };
-void job_look(struct job *j, struct job_look *ret);
+struct job_look job_look(struct job *j);
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 
