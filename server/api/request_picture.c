@@ -117,7 +117,7 @@ enum status request_picture_take(struct request_picture *ret, struct exchange *x
 enum status request_picture_decode(struct picture *ret, struct request_picture *p, struct job *j, struct error *err)
 {
     p->wish.arg = j;
-    const enum status st = picture_decode_as(ret, p->bytes, p->size, &p->wish, err);
+    const enum status st = picture_decode(ret, p->bytes, p->size, &p->wish, err);
     request_picture_clear(p);
     if (st == OK) {
         p->width = picture_whole_width(ret);

@@ -47,7 +47,7 @@ bool request_picture_is_part(const struct multipart_part *part);
 enum status request_picture_take(struct request_picture *ret, struct exchange *x, const struct request_picture_file *f,
                                  uint32_t shorter, uint32_t longer, uint64_t *ns, uint64_t *bytes, struct error *err);
 /* Decode it for the job, and drop the body. Any thread, once; *ret is set only on OK: picture_clear. Errors: those of
- * picture_decode_as. */
+ * picture_decode. */
 enum status request_picture_decode(struct picture *ret, struct request_picture *p, struct job *j, struct error *err);
 void request_picture_clear(struct request_picture *p);
 

@@ -141,7 +141,7 @@ enum status cli_read_picture(struct picture *ret, const char *path, const struct
     enum status st = cli_read(&bytes, &size, path, HTTP_BODY_MAX, err);
     if (st != OK)
         return st;
-    st = picture_decode_as(ret, bytes, size, wish, &why);
+    st = picture_decode(ret, bytes, size, wish, &why);
     if (st != OK)
         (void)error_set(err, st, "%s: %s", path, why.message);
     free(bytes);

@@ -110,18 +110,13 @@ enum status picture_check_kind(const uint8_t *bytes, size_t size, struct error *
     return kind_of(bytes, size) != NULL ? OK : refuse(bytes, size, err);
 }
 
-enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err)
+enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
+                           struct error *err)
 {
     static const struct picture_wish whole = {0};
-    return picture_decode_as(ret, bytes, size, &whole, err);
-}
-
-enum status picture_decode_as(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
-                              struct error *err)
-{
     assert(ret != NULL && (bytes != NULL || size == 0));
     const struct kind *k = kind_of(bytes, size);
-    return k != NULL ? k->decode(ret, bytes, size, wish, err) : refuse(bytes, size, err);
+    return k != NULL ? k->decode(ret, bytes, size, wish != NULL ? wish : &whole, err) : refuse(bytes, size, err);
 }
 
 /* ---- what is wanted of it ------------------------------------------------------------------------------------- */

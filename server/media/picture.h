@@ -14,10 +14,6 @@
 #include "config/status.h"
 #include "engine/image.h"
 
-/* Decode `bytes` into *ret (picture_clear it). Errors: ERR_MEDIA_TYPE (not a picture of these formats), ERR_PICTURE
- * (one that does not decode or is beyond a bound, saying which), ERR_NOMEM. *ret is set only on OK. */
-enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
-
 /* What is wanted of a picture, and what decoding it may cost. Zeroed: all pixels, whatever the limits allow. */
 struct picture_wish {
     /* The longest that the shorter and the longer side of anything made of it will be. A large JPEG of which that is a
@@ -28,9 +24,11 @@ struct picture_wish {
     enum status (*stop)(void *arg); /* asked now and then: not OK, and decoding ends with that. NULL: never */
     void *arg;
 };
-/* The same as picture_decode for such a wish. Errors: also what `stop` says; ERR_PICTURE: more than bytes_max. */
-enum status picture_decode_as(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
-                              struct error *err);
+/* Decode `bytes` into *ret (picture_clear it), by a wish or, NULL, as a zeroed one says. Errors: ERR_MEDIA_TYPE (not a
+ * picture of these formats), ERR_PICTURE (one that does not decode, is beyond a bound or takes more than bytes_max,
+ * saying which), ERR_NOMEM, and what `stop` says. *ret is set only on OK. */
+enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
+                           struct error *err);
 
 /* What picture_decode would read them as: "image/jpeg", "image/png", "image/webp"; else NULL. */
 const char *picture_media_type(const uint8_t *bytes, size_t size);

@@ -1,6 +1,6 @@
 /* picture_cost.c - see picture_cost.h. Sizes are read where the formats have them, without the libraries, whose readers
  * of headers go through as many chunks as a client may think up. That the two agree is checked when it counts:
- * picture_decode_as takes no more memory than was promised. */
+ * picture_decode takes no more memory than was promised. */
 #include "server/media/picture_cost.h"
 
 #include <stdbool.h>

@@ -252,7 +252,7 @@ static enum status prepare_file(struct classify_request *r, uint32_t i, struct j
                                       .stop = stop,
                                       .arg = j};
     struct picture picture = {0};
-    enum status st = picture_decode_as(&picture, f->bytes, f->size, &wish, err);
+    enum status st = picture_decode(&picture, f->bytes, f->size, &wish, err);
     if (st == OK)
         st = fit(r, i, &picture, j, err);
     picture_clear(&picture);

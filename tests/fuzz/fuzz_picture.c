@@ -46,7 +46,7 @@ static void check_cost(const uint8_t *bytes, size_t size, uint32_t shorter)
     struct error err = {.message = ""};
     fuzz_check(cost.bytes > 0 && cost.pixels <= PICTURE_FILE_PIXELS_MAX, "a cost is in its bounds");
     wish.bytes_max = cost.bytes;
-    const enum status st = picture_decode_as(&p, bytes, size, &wish, &err);
+    const enum status st = picture_decode(&p, bytes, size, &wish, &err);
     if (st != OK) {
         fuzz_check_error(st, &err, allowed, 2);
         return;
@@ -77,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!is_chosen(data, size - tail))
         return 0;
     check_cost(data, size - tail, tail > 0 ? 1 + data[size - 1] : 0);
-    const enum status st = picture_decode(&p, data, size - tail, &err);
+    const enum status st = picture_decode(&p, data, size - tail, NULL, &err);
     if (st != OK) {
         fuzz_check(p.pixels == NULL, "outputs are written on success only");
         fuzz_check_error(st, &err, allowed, 2);

@@ -33,7 +33,7 @@ static int start(void **state)
     (void)state;
     struct picture picture = {0};
     truck = picture_file_read("tests/data/cifar/truck.jpg", &truck_bytes);
-    assert_int_equal(picture_decode(&picture, truck, truck_bytes, NULL), OK);
+    assert_int_equal(picture_decode(&picture, truck, truck_bytes, NULL, NULL), OK);
     assert_int_equal(image_prepare(wanted, SIDE, SIDE, &picture, SIDE, INTERPOLATION_BICUBIC, NULL), OK);
     picture_clear(&picture);
     daemon_start(&aftd,

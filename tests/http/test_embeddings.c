@@ -381,7 +381,7 @@ static void pictures_have_the_bits_that_they_have_alone(void **state)
         size_t size;
         (void)snprintf(path, sizeof path, "tests/data/cifar/%s.jpg", files[i]);
         uint8_t *bytes = picture_file_read(path, &size);
-        assert_int_equal(picture_decode(&picture, bytes, size, NULL), OK);
+        assert_int_equal(picture_decode(&picture, bytes, size, NULL, NULL), OK);
         assert_int_equal(image_prepare(seen[i], SIDE, SIDE, &picture, SIDE, INTERPOLATION_BICUBIC, NULL), OK);
         assert_int_equal(json_array_append_new(list, in_base64(bytes, size)), 0);
         picture_clear(&picture);

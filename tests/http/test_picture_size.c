@@ -160,7 +160,7 @@ static void native_is_the_picture_cut_to_whole_patches(void **state)
         struct reply r;
         size_t size;
         uint8_t *jpeg = draw_jpeg(cases[i].width, cases[i].height, 1 + (unsigned)(i % 8), &size);
-        assert_int_equal(picture_decode(&whole, jpeg, size, NULL), OK);
+        assert_int_equal(picture_decode(&whole, jpeg, size, NULL, NULL), OK);
         uint8_t *pixels = cut(&whole, cases[i].top, cases[i].left, cases[i].cut_height, cases[i].cut_width);
         classify_pixels(cases[i].model, pixels, cases[i].cut_height, cases[i].cut_width, p);
         (void)snprintf(path, sizeof path, "/classify?model=%s&size=native", cases[i].model);
@@ -205,7 +205,7 @@ static void a_size_is_resized_in_proportion_and_cropped(void **state)
         uint8_t *pixels = malloc((size_t)cases[i].height * cases[i].width * 3);
         assert_non_null(pixels);
         const struct picture_wish wish = {.shorter = cases[i].resize_to};
-        assert_int_equal(picture_decode_as(&whole, jpeg, size, &wish, NULL), OK);
+        assert_int_equal(picture_decode(&whole, jpeg, size, &wish, NULL), OK);
         assert_int_equal(image_prepare(pixels, cases[i].width, cases[i].height, &whole, cases[i].resize_to,
                                        INTERPOLATION_BICUBIC, NULL),
                          OK);

@@ -182,11 +182,11 @@ void picture_assert_refused(const char *name, const uint8_t *bytes, size_t size,
 {
     struct picture p = {0};
     struct error err = {0};
-    const enum status st = picture_decode(&p, bytes, size, &err);
+    const enum status st = picture_decode(&p, bytes, size, NULL, &err);
     if (st != ERR_PICTURE || err.status != ERR_PICTURE)
         fail_msg("%s: %s, expected ERR_PICTURE", name, status_name(st));
     if (strstr(err.message, said) == NULL)
         fail_msg("%s: expected \"%s\" in: %s", name, said, err.message);
     assert_null(p.pixels);
-    assert_int_equal(picture_decode(&p, bytes, size, NULL), ERR_PICTURE);
+    assert_int_equal(picture_decode(&p, bytes, size, NULL, NULL), ERR_PICTURE);
 }

@@ -21,7 +21,7 @@ static struct picture decode(const char *name, const uint8_t *bytes, size_t size
 {
     struct picture p = {0};
     struct error err = {0};
-    if (picture_decode(&p, bytes, size, &err) != OK)
+    if (picture_decode(&p, bytes, size, NULL, &err) != OK)
         fail_msg("%s: %s", name, err.message);
     return p;
 }
@@ -240,12 +240,14 @@ static void what_is_no_picture_is_named(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct picture p = {0};
         struct error err = {0};
-        assert_int_equal(picture_decode(&p, (const uint8_t *)cases[i].bytes, cases[i].size, &err), ERR_MEDIA_TYPE);
+        assert_int_equal(picture_decode(&p, (const uint8_t *)cases[i].bytes, cases[i].size, NULL, &err),
+                         ERR_MEDIA_TYPE);
         assert_int_equal(err.status, ERR_MEDIA_TYPE);
         if (strstr(err.message, cases[i].said) == NULL || strstr(err.message, "JPEG") == NULL)
             fail_msg("expected \"%s\" in: %s", cases[i].said, err.message);
         assert_null(p.pixels);
-        assert_int_equal(picture_decode(&p, (const uint8_t *)cases[i].bytes, cases[i].size, NULL), ERR_MEDIA_TYPE);
+        assert_int_equal(picture_decode(&p, (const uint8_t *)cases[i].bytes, cases[i].size, NULL, NULL),
+                         ERR_MEDIA_TYPE);
     }
 }
 

@@ -73,7 +73,7 @@ static void decoding_takes_no_more_than_was_told(void **state)
         uint8_t *bytes = read_file(files[i], &size);
         const struct picture_cost cost = picture_cost_of(bytes, size, &whole);
         const struct picture_wish wish = {.bytes_max = cost.bytes};
-        if (picture_decode_as(&p, bytes, size, &wish, &err) != OK)
+        if (picture_decode(&p, bytes, size, &wish, &err) != OK)
             fail_msg("%s: %s", files[i], err.message);
         assert_int_equal(cost.pixels, (uint64_t)p.width * p.height);
         assert_true((cost.width == p.width && cost.height == p.height) ||
@@ -94,7 +94,7 @@ static void more_than_was_allowed_is_refused(void **state)
         struct error err = {0};
         uint8_t *bytes = read_file(files[i], &size);
         const struct picture_wish wish = {.bytes_max = picture_cost_of(bytes, size, &whole).bytes - 1};
-        assert_int_equal(picture_decode_as(&p, bytes, size, &wish, &err), ERR_PICTURE);
+        assert_int_equal(picture_decode(&p, bytes, size, &wish, &err), ERR_PICTURE);
         assert_non_null(strstr(err.message, "promised"));
         assert_null(p.pixels);
         free(bytes);
@@ -170,7 +170,7 @@ static void many_blocks_before_the_size_are_not_gone_through(void **state)
     assert_int_equal(cost.pixels, PICTURE_PIXELS_MAX);
     struct picture p = {0};
     const struct picture_wish wish = {.bytes_max = cost.bytes};
-    assert_int_equal(picture_decode_as(&p, long_one, size + (size_t)BLOCKS * BLOCK, &wish, NULL), OK);
+    assert_int_equal(picture_decode(&p, long_one, size + (size_t)BLOCKS * BLOCK, &wish, NULL), OK);
     picture_clear(&p);
     free(long_one);
     free(jpeg);
@@ -233,7 +233,7 @@ static void a_large_jpeg_is_decoded_to_what_is_wanted(void **state)
         struct picture_wish wish = {.shorter = cases[i].shorter, .longer = cases[i].longer};
         const struct picture_cost cost = picture_cost_of(jpeg, size, &wish);
         wish.bytes_max = cost.bytes;
-        assert_int_equal(picture_decode_as(&p, jpeg, size, &wish, NULL), OK);
+        assert_int_equal(picture_decode(&p, jpeg, size, &wish, NULL), OK);
         assert_int_equal(p.reduced, cases[i].reduced);
         assert_int_equal(p.width, (cases[i].width + by - 1) / by);
         assert_int_equal(p.height, (cases[i].height + by - 1) / by);
@@ -263,7 +263,7 @@ static void the_model_sees_nearly_the_same_of_fewer_pixels(void **state)
         uint8_t *jpeg = jpeg_write_turned(pixels, WIDTH, HEIGHT, orientation, &size);
         for (int i = 0; i < 2; i++) {
             const struct picture_wish wish = {.shorter = (uint32_t)i * SEES};
-            assert_int_equal(picture_decode_as(&p[i], jpeg, size, &wish, NULL), OK);
+            assert_int_equal(picture_decode(&p[i], jpeg, size, &wish, NULL), OK);
             assert_int_equal(p[i].reduced, 8 * i);
             assert_int_equal(image_prepare(seen[i], SEES, SEES, &p[i], SEES, INTERPOLATION_BICUBIC, NULL), OK);
             picture_clear(&p[i]);
@@ -295,7 +295,7 @@ static void decoding_ends_when_it_is_told_to(void **state)
         struct error err = {0};
         uint8_t *bytes = read_file(large[i], &size);
         const struct picture_wish wish = {.stop = stop_after, .arg = &left};
-        assert_int_equal(picture_decode_as(&p, bytes, size, &wish, &err), ERR_CANCELLED);
+        assert_int_equal(picture_decode(&p, bytes, size, &wish, &err), ERR_CANCELLED);
         assert_null(p.pixels);
         free(bytes);
     }

@@ -50,7 +50,7 @@ static void every_form_has_pillows_pixels(void **state)
         struct error err = {0};
         size_t size;
         uint8_t *bytes = golden_read(g, &size);
-        if (picture_decode(&p, bytes, size, &err) != OK)
+        if (picture_decode(&p, bytes, size, NULL, &err) != OK)
             fail_msg("%s: %s", g->file, err.message);
         assert_string_equal(picture_media_type(bytes, size), is_png(g) ? "image/png" : "image/webp");
         assert_int_equal(p.width, g->width);
@@ -89,7 +89,7 @@ static struct picture decode_turned(const uint8_t *png, size_t size, unsigned or
     memcpy(chunk + 8, exif + 6, EXIF_SIZE - 6);
     put_32(chunk + 8 + EXIF_SIZE - 6, picture_crc32(chunk + 4, 4 + EXIF_SIZE - 6));
     memcpy(chunk + CHUNK, png + HEADER, size - HEADER);
-    assert_int_equal(picture_decode(&p, turned, size + CHUNK, NULL), OK);
+    assert_int_equal(picture_decode(&p, turned, size + CHUNK, NULL, NULL), OK);
     free(turned);
     return p;
 }
@@ -133,7 +133,7 @@ static void bytes_after_the_end_are_not_ours(void **state)
         assert_non_null(longer);
         memcpy(longer, bytes, size);
         memset(longer + size, 0x5a, 1000);
-        assert_int_equal(picture_decode(&p, longer, size + 1000, NULL), OK);
+        assert_int_equal(picture_decode(&p, longer, size + 1000, NULL, NULL), OK);
         assert_int_equal(picture_crc32(p.pixels, (size_t)p.width * p.height * 3), goldens[i].crc32);
         picture_clear(&p);
         free(longer);
@@ -177,7 +177,7 @@ static void damaged_files_decode_or_say_why(void **state)
             bytes[12 + (random >> 8) % (n % 2 == 0 || size < 100 ? size - 12 : 60)] ^=
                 (uint8_t)(1u + (random >> 5) % 255);
         }
-        const enum status st = picture_decode(&p, bytes, size, &err);
+        const enum status st = picture_decode(&p, bytes, size, NULL, &err);
         if (st == OK) {
             good++;
             volatile uint8_t last = p.pixels[(size_t)p.width * p.height * 3 - 1]; /* all of it is there */

@@ -96,7 +96,7 @@ static void damaged_pictures_decode_or_say_why(void **state)
             struct error err = {0};
             memcpy(bytes, sound, size);
             damage(bytes, size, &random);
-            const enum status st = picture_decode(&p, bytes, size, &err);
+            const enum status st = picture_decode(&p, bytes, size, NULL, &err);
             if (st == OK) {
                 good++;
                 assert_non_null(p.pixels);
@@ -129,9 +129,9 @@ static void nothing_is_printed(void **state)
     const int kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
     assert_true(kept >= 0 && dup2(fileno(caught), STDERR_FILENO) == STDERR_FILENO);
     struct picture p = {0};
-    const enum status cut = picture_decode(&p, bytes, size / 2, NULL);
+    const enum status cut = picture_decode(&p, bytes, size / 2, NULL, NULL);
     jpeg_frame(bytes, size)[4] = 12; /* bits a sample */
-    const enum status deep = picture_decode(&p, bytes, size, NULL);
+    const enum status deep = picture_decode(&p, bytes, size, NULL, NULL);
     (void)fflush(stderr);
     assert_int_equal(dup2(kept, STDERR_FILENO), STDERR_FILENO);
     (void)close(kept);
@@ -183,7 +183,7 @@ static void scans_are_bounded(void **state)
         uint8_t *bytes = sample(1, cases[i].scans, &size);
         struct picture p = {0};
         struct error err = {0};
-        assert_int_equal(picture_decode(&p, bytes, size, &err), cases[i].want);
+        assert_int_equal(picture_decode(&p, bytes, size, NULL, &err), cases[i].want);
         if (cases[i].want != OK)
             assert_non_null(strstr(err.message, "more than 100 scans"));
         picture_clear(&p);

@@ -33,7 +33,7 @@ static unsigned decode_without_each(const char *path, const uint8_t *bytes, size
         struct error err = {.message = ""};
         assert_true(n < ALLOCATIONS_MAX);
         refuse_memory(n, stays);
-        const enum status st = picture_decode(&p, bytes, size, &err);
+        const enum status st = picture_decode(&p, bytes, size, NULL, &err);
         const bool reached = give_memory();
         if (st != OK && (!reached || st != ERR_NOMEM || strstr(err.message, "memory") == NULL))
             fail_msg("%s without allocation %ld%s: %d, %s", path, n, stays ? " and later ones" : "", (int)st,
@@ -65,7 +65,7 @@ static void a_picture_that_finds_no_memory_is_not_called_wrong(void **state)
         struct picture whole;
         struct error err;
         uint8_t *bytes = picture_file_read(paths[i], &size);
-        if (picture_decode(&whole, bytes, size, &err) != OK)
+        if (picture_decode(&whole, bytes, size, NULL, &err) != OK)
             fail_msg("%s: %s", paths[i], err.message);
         for (int stays = 0; stays < 2; stays++) {
             const unsigned refused = decode_without_each(paths[i], bytes, size, &whole, stays == 1);
