@@ -90,12 +90,6 @@ static void cancel_all(struct batcher *b)
             job_abort(job_of_item(item), ERR_UNAVAILABLE, NULL, now_ns);
 }
 
-/* Is there work besides that of a picture model? */
-static bool is_busy_beside(const struct batcher *b, const struct picture_lane *l)
-{
-    return count_running(b) > picture_lane_running(l);
-}
-
 /* One unit of work of the next picture model that has any: a block where no stream waits for it. */
 static uint32_t run_pictures(struct batcher *b)
 {
@@ -104,7 +98,7 @@ static uint32_t run_pictures(struct batcher *b)
     for (uint32_t i = 0; i < b->picture_count; i++) {
         const uint32_t turn = (b->picture_turn + i) % b->picture_count;
         struct picture_lane *l = b->pictures[turn]->pictures;
-        const bool busy = is_busy_beside(b, l);
+        const bool busy = count_running(b) > picture_lane_running(l); /* is there work besides that? */
         if (!picture_lane_has_work(l, busy))
             continue;
         b->picture_turn = (turn + 1) % b->picture_count;
@@ -273,14 +267,15 @@ enum status batcher_serve(struct batcher *b, struct hosted_model *e, struct erro
 
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
 
-static void loop(struct batcher *b)
+static void *engine_thread(void *arg)
 {
+    struct batcher *b = arg;
     for (;;) {
         if (atomic_load(&b->running) == 0) {
             if (queue_count(b->queue) == 0)
                 b->ended_ns = 0;
             if (!queue_wait(b->queue))
-                return;
+                return NULL;
             atomic_store(&b->progress_ns, clock_now_ns());
             atomic_store(&b->running, 1); /* the true number is counted after the round */
         }
@@ -298,12 +293,6 @@ static void loop(struct batcher *b)
 }
 
 /* ---- start and end --------------------------------------------------------------------------------------------- */
-
-static void *engine_thread(void *arg)
-{
-    loop(arg);
-    return NULL;
-}
 
 enum status batcher_start(struct batcher **ret, const struct settings *s, struct mailboxes *mailboxes,
                           struct error *err)

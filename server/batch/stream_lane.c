@@ -122,15 +122,6 @@ static const struct stream_kind *kind_of(const struct job *j)
     return j->kind->stream;
 }
 
-/* Forget all streams of a job that is about to be ended. */
-static void forget_job(struct stream_lane *l, const struct job *j)
-{
-    uint32_t at = 0;
-    while (l->places->jobs[at].job != j)
-        at++;
-    stream_places_leave_all(l->places, at);
-}
-
 /* Let the sample of a move run. */
 static void make_move(struct stream_lane *l, const struct stream_move *m, uint64_t now_ns)
 {
@@ -455,18 +446,17 @@ static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns
     for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
         struct stream_slot *s = slot_of(l, p);
-        struct job *j = s->job;
-        if (j == NULL) /* another sample of its job has ended the job */
+        if (s->job == NULL) /* another sample of its job has ended the job */
             continue;
         const struct stream_turn turn = {.now_ns = now_ns, .running = l->places->running};
-        const uint32_t before = s->drawn;
+        const uint32_t before = s->drawn, owner = l->places->owner[s->index];
         enum job_finish finish;
         const enum stream_after after = use_part(l, p, &turn, &finish);
         drawn += s->drawn - before;
         if (after == STREAM_SAMPLE_OVER && end_sample(l, s->index, finish, now_ns))
             ended++;
         if (after == STREAM_JOB_OVER) {
-            forget_job(l, j);
+            stream_places_leave_all(l->places, owner);
             ended++;
         }
     }

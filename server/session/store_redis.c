@@ -307,8 +307,8 @@ static void let_go(struct session_store *store, const struct session_key *key, c
 static enum status get(struct session_store *store, const struct session_key *key, struct session_claim *claim,
                        struct session_bytes *ret, struct error *err)
 {
-    /* Without a token it is but a look. A lease of this daemon's is of a take that it knows nothing of any more; or of a
-     * later one, where this is a take that was given up, and comes late. */
+    /* Without a token it is but a look. A lease of this daemon's is of a take that it knows nothing of any more; or of
+     * a later one, where this is a take that was given up, and comes late. */
     static const char script[] = "local w = redis.call('HGET', KEYS[1], 'w')\n"
                                  "if not w then return 'N' end\n"
                                  "if ARGV[1] ~= '' then\n"
