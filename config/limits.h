@@ -25,6 +25,7 @@
 
 /* ---- model files ---------------------------------------------------------------------------------------- */
 #define SAFETENSORS_HEADER_MAX (4u << 20)        /* JSON of 24,000 tensors fits; more is an attack on the parser */
+#define MODEL_TENSORS_MAX 24000                  /* of all files; the deepest models have 6,000 */
 #define SAFETENSORS_FILE_MAX (UINT64_C(1) << 33) /* 8 GiB: above what a CPU serves at a useful speed */
 #define TENSOR_RANK_MAX 8                        /* the format's models use 4 at most */
 #define TENSOR_NAME_MAX 128                      /* "blocks.999.mixer.query_score" with room */

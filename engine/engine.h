@@ -5,7 +5,7 @@
  * OpenMP. Another thread may have opened the engine, and may close it once its owner has stopped using it: both run on
  * the caller alone. All memory is taken by engine_open: afterwards nothing here allocates or fails for want of memory.
  *
- * Results do not depend on what else runs: for one instruction set and BLAS, the bits of a stream's or a picture's
+ * Results do not depend on what else runs: for one instruction set, the bits of a stream's or a picture's
  * logits and hidden states are the same whatever else is in the pass, in whichever parts its bytes are fed, with any
  * thread count and whatever compiled the engine. */
 #ifndef ENGINE_ENGINE_H
@@ -128,8 +128,8 @@ void engine_stream_copy(struct engine *e, uint32_t from, uint32_t to);
 /* Bytes of a state saved at that position; 0 at the start. Any thread. */
 size_t engine_stream_saved_bytes(const struct engine *e, uint32_t position);
 /* Save a slot's state to out [engine_stream_saved_bytes of its position]. What is saved has the layout of this machine
- * and of the engine's precision; it goes on with the same bits in an engine of the same model, instruction set (and
- * BLAS, where products are not ours) and precision, and means nothing in one of another precision. */
+ * and of the engine's precision; it goes on with the same bits in an engine of the same model, instruction set and
+ * precision, and means nothing in one of another precision. */
 void engine_stream_save(struct engine *e, uint32_t stream, uint8_t *out);
 /* Can `in` [size] be what was saved at `position`? Only its size and that its numbers are finite can be checked: a
  * made-up state can give its own stream any logits, but affects no other stream. Any thread. Errors: ERR_ARGUMENT

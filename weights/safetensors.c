@@ -110,11 +110,11 @@ static enum status entry_read(struct tensor *t, const char *path, uint64_t data_
     if (st != OK)
         return st;
     if (begin < 0 || begin > end || (uint64_t)end > data_bytes || (uint64_t)(end - begin) != t->bytes)
-        return error_set_param(
-            err, ERR_FORMAT, name,
-            "%s: tensor \"%s\": data_offsets are %" PRId64 " and %" PRId64 ", expected %" PRIu64 " bytes (%" PRIu64
-            " elements of %s) among the %" PRIu64 " after the header: is the file truncated?",
-            path, name, (int64_t)begin, (int64_t)end, t->bytes, t->elements, dtype_name(t->dtype), data_bytes);
+        return error_set_param(err, ERR_FORMAT, name,
+                               "%s: tensor \"%s\": data_offsets are %" PRId64 " and %" PRId64 ", expected %" PRIu64
+                               " bytes (%" PRIu64 " elements of %s) among the %" PRIu64 " after the header%s",
+                               path, name, (int64_t)begin, (int64_t)end, t->bytes, t->elements, dtype_name(t->dtype),
+                               data_bytes, end > 0 && (uint64_t)end > data_bytes ? ": is the file truncated?" : "");
     t->begin = (uint64_t)begin;
     return OK;
 }

@@ -105,6 +105,9 @@ static enum status set_open_files(struct tensor_set *s, const char *dir, struct 
             return st;
         s->count += safetensors_count(s->shards[i].file);
         s->bytes += safetensors_bytes(s->shards[i].file);
+        if (s->count > MODEL_TENSORS_MAX) /* they are looked for one by one */
+            return error_set(err, ERR_FORMAT, "%s: the files have more than %d tensors together", dir,
+                             MODEL_TENSORS_MAX);
         if (s->bytes > SAFETENSORS_FILE_MAX)
             return error_set(err, ERR_FORMAT, "%s: the files have more than %" PRIu64 " bytes together", dir,
                              (uint64_t)SAFETENSORS_FILE_MAX);
@@ -130,13 +133,10 @@ static enum status set_collect(struct tensor_set *s, const char *dir, struct err
 /* The shards hold what weight_map says, no more and no less. */
 static enum status set_check_map(const struct tensor_set *s, json_t *map, const char *index_path, struct error *err)
 {
-    const char *name;
-    json_t *file;
-
     for (size_t i = 0; i < s->count; i++) {
         const struct item *t = &s->tensors[i];
         const char *holder = s->shards[t->shard].name;
-        file = json_object_get(map, t->tensor->name);
+        const json_t *file = json_object_get(map, t->tensor->name);
         if (file == NULL)
             return error_set_param(err, ERR_FORMAT, t->tensor->name,
                                    "%s: %s holds tensor \"%s\", which weight_map does not name", index_path, holder,
@@ -146,16 +146,15 @@ static enum status set_check_map(const struct tensor_set *s, json_t *map, const 
                                    "%s: %s holds tensor \"%s\", which weight_map expects in %s", index_path, holder,
                                    t->tensor->name, json_quote(json_string_value(file)).text);
     }
-    if (json_object_size(map) == s->count) /* no tensor is held twice: its file is the one that the map names */
+    for (size_t i = 0; i < s->count; i++) /* no tensor is held twice: what is left then, no file holds */
+        (void)json_object_del(map, s->tensors[i].tensor->name);
+    void *left = json_object_iter(map);
+    if (left == NULL)
         return OK;
-    json_object_foreach(map, name, file)
-    {
-        if (tensor_set_find(s, name) == s->count)
-            return error_set_param(err, ERR_FORMAT, json_quote(name).text,
-                                   "%s: weight_map names tensor \"%s\", which %s does not hold", index_path,
-                                   json_quote(name).text, json_quote(json_string_value(file)).text);
-    }
-    return OK;
+    const char *name = json_object_iter_key(left);
+    return error_set_param(err, ERR_FORMAT, json_quote(name).text,
+                           "%s: weight_map names tensor \"%s\", which %s does not hold", index_path,
+                           json_quote(name).text, json_quote(json_string_value(json_object_iter_value(left))).text);
 }
 
 /* ---- which files ------------------------------------------------------------------------------------------------ */

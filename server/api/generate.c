@@ -136,12 +136,12 @@ static json_t *describe_texts(const struct exchange *x, const struct whole_text 
         describe_text(whole, g, &texts[0], 0);
     } else {
         json_t *list = json_array();
-        json_put(whole, "choices", list);
         for (uint32_t i = 0; i < generated->sample_count; i++) {
             json_t *one = json_object();
             describe_text(one, g, &texts[i], i);
             json_append(list, one);
         }
+        json_put(whole, "choices", list); /* which frees it where it does not fit */
     }
     json_put(whole, "seed", json_integer((json_int_t)generated->in.sampler.seed));
     json_put(whole, "usage", describe_usage(j));
@@ -161,10 +161,12 @@ static void answer_whole(struct exchange *x)
     struct generation *g = x->api->state;
     const struct whole_text *texts = text_reader_read_all(g->reader, g->bytes_base64, tell, generate_job_of(j));
     json_t *answer = texts != NULL ? describe_texts(x, texts) : NULL;
-    generate_session_end(x, answer != NULL);
+    char *text = json_print(answer, REPLY_JSON_FLAGS);
+    json_decref(answer);
+    generate_session_end(x, text != NULL); /* whoever is not answered finds it where it was */
     text_reader_free(g->reader); /* with the texts, of which the answer has copies: its client may read slowly */
     g->reader = NULL;
-    reply_send_json(x, 200, answer);
+    reply_send_text(x, 200, text);
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */

@@ -335,8 +335,10 @@ static void expand_responses(json_t *operation, const struct route_info *r)
     if (r->needs_key)
         for (size_t k = 0; k < sizeof by_key / sizeof by_key[0]; k++)
             add_error(responses, r, status_http(by_key[k]));
-    if (r->takes_body)
+    if (r->takes_body) {
         add_error(responses, r, status_http(ERR_TOO_LARGE));
+        add_error(responses, r, status_http(ERR_MEDIA_TYPE)); /* or a Content-Encoding */
+    }
     if (r->needs_body)
         add_error(responses, r, status_http(ERR_LENGTH));
     json_array_foreach(errors, i, value) add_error(responses, r, (unsigned)json_integer_value(value));

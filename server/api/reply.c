@@ -31,19 +31,24 @@ json_t *reply_describe_error(const struct error *err)
                      status_type(err->status), "param", json_text(err->param), "code", status_code(err->status));
 }
 
-void reply_send_json(struct exchange *x, unsigned status, json_t *value)
+void reply_send_text(struct exchange *x, unsigned status, char *text)
 {
     static const char no_memory[] =
         "{\"error\":{\"message\":\"out of memory for the answer; try again later\",\"type\":"
         "\"overloaded_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
-    char *text = json_print(value, REPLY_JSON_FLAGS);
-    json_decref(value);
     if (text == NULL) {
         text = strdup(no_memory);
         status = status_http(ERR_NOMEM);
         x->api->error = ERR_NOMEM;
     }
     http_reply(x, status, "application/json", text, text != NULL ? strlen(text) : 0);
+}
+
+void reply_send_json(struct exchange *x, unsigned status, json_t *value)
+{
+    char *text = json_print(value, REPLY_JSON_FLAGS);
+    json_decref(value);
+    reply_send_text(x, status, text);
 }
 
 /* A picture that curl has read by -d has lost its line ends, and comes as a form, which curl says by itself then. */

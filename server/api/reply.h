@@ -13,7 +13,8 @@ struct job;
 /* JSON numbers have enough digits for a float32, or for a time in microseconds. */
 #define REPLY_JSON_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9))
 
-/* Answer with a JSON value, which is taken; NULL stands for want of memory. */
+/* Answer with a text of JSON, or with a value, which is taken; NULL stands for want of memory. */
+void reply_send_text(struct exchange *x, unsigned status, char *text);
 void reply_send_json(struct exchange *x, unsigned status, json_t *value);
 /* Answer with an error; 503 with Retry-After, by the length of the queue. The Retry-After of a 429 and of ERR_SESSIONS
  * is added by whoever refuses. */

@@ -40,15 +40,19 @@ static int add_folder(struct cli_pictures *p, const char *path, bool deep)
     const size_t before = p->count;
     FTS *walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
     int code = walk != NULL ? CLI_OK : cli_fail("%s: %s", path, strerror(errno));
+    errno = 0;
     for (FTSENT *e; code == CLI_OK && (e = fts_read(walk)) != NULL;) {
         const bool below = e->fts_info == FTS_D && e->fts_level > 0 && !deep;
         if (below)
             (void)fts_set(walk, e, FTS_SKIP);
-        if (e->fts_info == FTS_DNR)
+        if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || (deep && e->fts_info == FTS_NS))
             code = cli_fail("%s: %s", e->fts_path, strerror(e->fts_errno));
         else if ((below || (e->fts_info != FTS_D && e->fts_info != FTS_DP)) && picture_has_name(e->fts_name))
             code = add(p, e->fts_path);
+        errno = 0;
     }
+    if (code == CLI_OK && errno != 0)
+        code = cli_fail("%s: %s", path, strerror(errno));
     if (walk != NULL)
         (void)fts_close(walk);
     if (code == CLI_OK && p->count == before)

@@ -334,6 +334,8 @@ int remote_post_file(const struct remote *r, const char *path, const struct remo
     const struct remote_request q = {.path = path, .query = query, .query_count = count, .file = file};
     struct remote_answer answer = {0};
     int code = remote_post(r, &q, &answer);
+    if (code == CLI_OK && answer.size == 0)
+        code = cli_fail("%s answers nothing; is it aftd?", remote_name(r));
     if (code == CLI_OK)
         code = cli_output_write(out, answer.bytes, answer.size, file, 0);
     free(answer.bytes);

@@ -56,6 +56,9 @@ static int say(char out[CELL_BYTES], const json_t *row, const struct table_colum
     const char *text = other != NULL ? other : json_string_value(value);
     const int length = snprintf(out, CELL_BYTES, "%s", text != NULL ? text : "-");
     free(other);
+    for (char *at = out; *at != '\0'; at++) /* of a daemon that may be anybody's, for a terminal */
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = '.';
     return length < CELL_BYTES ? length : CELL_BYTES - 1;
 }
 

@@ -150,6 +150,13 @@ static enum status check_key(const struct session_head *h, const struct session_
                : error_set(err, ERR_FORMAT, "the record is another session's, of key %s", text);
 }
 
+bool session_record_is_of_another_version(const uint8_t *bytes, size_t size)
+{
+    const uint8_t *at = bytes + sizeof magic;
+    return size >= SESSION_RECORD_HEADER_BYTES && memcmp(bytes, magic, sizeof magic) == 0 &&
+           le_take(&at, 4) != SESSION_RECORD_VERSION;
+}
+
 /* Sizes, the checksum and what it is of. *blob_at: where the state begins. */
 static enum status take_head(struct session_head *h, size_t *blob_at, const uint8_t *bytes, size_t size,
                              struct error *err)
@@ -161,7 +168,7 @@ static enum status take_head(struct session_head *h, size_t *blob_at, const uint
     if (memcmp(bytes, magic, sizeof magic) != 0)
         return error_set(err, ERR_FORMAT, "not an aftd session");
     const uint64_t version = le_take(&at, 4), id = le_take(&at, 4), model = le_take(&at, 4);
-    if (version != SESSION_RECORD_VERSION)
+    if (session_record_is_of_another_version(bytes, size))
         return error_set(err, ERR_FORMAT, "the record's version is %llu, expected %d: another version of aftd made it",
                          (unsigned long long)version, SESSION_RECORD_VERSION);
     if (id < 1 || id > SESSION_ID_MAX)

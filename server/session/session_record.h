@@ -75,6 +75,8 @@ enum status session_record_make(struct session_bytes *ret, const struct session_
  * *blob_at: where its state begins. Errors: ERR_FORMAT. */
 enum status session_record_head(struct session_head *ret, size_t *blob_at, const uint8_t *bytes, size_t size,
                                 const struct session_key *key, struct error *err);
+/* Does it begin as a record does that another version of aftd made? */
+bool session_record_is_of_another_version(const uint8_t *bytes, size_t size);
 /* All of it; the snapshot, which is set only on OK, is the caller's. Errors: ERR_FORMAT, ERR_NOMEM. */
 enum status session_record_read(struct session_head *ret, struct stream_snapshot *snapshot,
                                 const struct session_bytes *record, const struct session_key *key, struct error *err);

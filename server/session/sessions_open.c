@@ -44,13 +44,19 @@ static enum status put_found(struct sessions *s, const struct store_dir_found *f
 static enum status put_all(struct sessions *s, struct store_dir_found *found, size_t count, struct error *err)
 {
     const int64_t now_s = (int64_t)time(NULL), ttl_s = s->settings->session_ttl_s;
-    size_t first = count, kept = 0;
+    size_t first = count, kept = 0, places = 0;
     uint64_t bytes = 0;
     if (count > 0)
         qsort(found, count, sizeof *found, by_use);
-    while (first > 0 && now_s - found[first - 1].used_s < ttl_s && count - first < s->room.most.count &&
-           bytes + found[first - 1].head.memory_bytes <= s->room.most.bytes)
-        bytes += found[--first].head.memory_bytes;
+    while (first > 0 && now_s - found[first - 1].used_s < ttl_s) {
+        const struct session_head *head = &found[first - 1].head;
+        const bool is_read = head->turn != 0; /* what is not takes no session's place */
+        if (is_read && (places == s->room.most.count || bytes + head->memory_bytes > s->room.most.bytes))
+            break;
+        places += is_read;
+        bytes += head->memory_bytes;
+        first--;
+    }
     for (size_t i = 0; i < first; i++)
         sessions_take_back(s, &found[i].key);
     for (size_t i = first; i < count; i++) {

@@ -351,6 +351,8 @@ static void settle(struct store_dir *d, const char *aside)
         st = read_file(d, aside, HTTP_BODY_MAX, &about, &record, NULL);
     if (st == OK)
         st = session_record_read(&head, &snapshot, &record, &key, NULL);
+    if (st == ERR_FORMAT && session_record_is_of_another_version(record.bytes, record.size))
+        st = OK; /* to be refused there, and kept */
     stream_snapshot_clear(&snapshot);
     free(record.bytes);
     if (st == OK)

@@ -168,6 +168,28 @@ static void more_files_than_the_bound_are_refused(void **state)
     json_decref(root);
 }
 
+static void more_tensors_than_the_bound_are_refused(void **state)
+{
+    enum { ENTRY_BYTES = 64 };
+    char path[PATH_MAX];
+    char *header = malloc((size_t)(MODEL_TENSORS_MAX + 1) * ENTRY_BYTES);
+    size_t size = 0;
+    struct tensor_set *set;
+    struct error err = {.message = ""};
+    (void)state;
+    assert_non_null(header);
+    for (int i = 0; i <= MODEL_TENSORS_MAX; i++)
+        size +=
+            (size_t)snprintf(header + size, ENTRY_BYTES,
+                             "%c\"%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", i == 0 ? '{' : ',', i);
+    header[size++] = '}';
+    temp_path(path, folder, "model.safetensors");
+    safetensors_write_raw(path, size, header, size, NULL, 0);
+    free(header);
+    assert_int_equal(tensor_set_open(&set, folder, &err), ERR_FORMAT);
+    assert_non_null(strstr(err.message, "more than 24000 tensors"));
+}
+
 static void tensors_are_found_by_name_in_file_order(void **state)
 {
     static const uint8_t bytes[] = {1, 2, 3};
@@ -216,6 +238,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(shards_load_like_a_single_file, setup, temp_dirs_end),
         cmocka_unit_test_setup_teardown(an_index_agrees_with_its_files_or_is_refused, setup, temp_dirs_end),
         cmocka_unit_test_setup_teardown(more_files_than_the_bound_are_refused, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(more_tensors_than_the_bound_are_refused, setup, temp_dirs_end),
         cmocka_unit_test_setup_teardown(tensors_are_found_by_name_in_file_order, setup, temp_dirs_end),
         cmocka_unit_test(a_folder_whose_name_leaves_no_room_is_refused),
     };

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -525,9 +526,37 @@ static void what_was_being_written_is_settled(void **state)
     begin_again();
     assert_int_equal(count_files(".new") + count_files(".session"), 0);
     assert_gone(&alice, "a");
+    new[8] ^= 0x7F; /* of another version, which may be all that there is of it */
+    temp_write(aside, new, new_size);
+    begin_again();
+    assert_int_equal(count_files(".new"), 0);
+    assert_int_equal(count_files(".session"), 1);
     add(&alice, "a", 3, id);
     free(new);
     free(old);
+}
+
+static void what_cannot_be_read_takes_no_place(void **state)
+{
+    static char names[FILES_MAX][PATH_MAX];
+    char id[SESSION_ID_BYTES];
+    const struct timespec before[2] = {{.tv_sec = time(NULL) - 10}, {.tv_sec = time(NULL) - 10}};
+    (void)state;
+    add(&alice, NULL, 1, id);
+    assert_int_equal(files(names, ".session"), 1);
+    assert_int_equal(utimensat(AT_FDCWD, names[0], before, 0), 0);
+    char *end = strrchr(names[0], '.') - 2;
+    for (unsigned i = 0; i <= STORED; i++) { /* newer ones */
+        char beside[PATH_MAX], last[3];
+        memcpy(last, end, 2);
+        last[2] = '\0';
+        const unsigned byte = (unsigned)(strtoul(last, NULL, 16) + 1 + i) % 256;
+        memcpy(beside, names[0], sizeof beside);
+        (void)snprintf(beside + (end - names[0]), 16, "%02x.session", byte);
+        temp_write(beside, "?", 1);
+    }
+    begin_again();
+    assert_found(&alice, id, 1);
 }
 
 static void one_daemon_has_a_folder(void **state)
@@ -608,6 +637,7 @@ int main(void)
         EACH(damaged_files_are_refused_and_stay),
         EACH(what_else_lies_there_is_left_alone),
         EACH(what_was_being_written_is_settled),
+        EACH(what_cannot_be_read_takes_no_place),
         EACH(one_daemon_has_a_folder),
         EACH(what_cannot_be_a_folder_is_told_before),
         EACH(a_folder_that_is_lost_is_told),
