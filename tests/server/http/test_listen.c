@@ -259,15 +259,19 @@ static void what_is_no_numeric_address_is_said(void **state)
 
 static void ipv6_leaves_the_port_of_ipv4_free_where_that_is_asked(void **state)
 {
-    int six, four;
+    int six, four = -1;
     uint16_t port, same = 0;
     (void)state;
     if (!has_v6())
         return;
-    assert_int_equal(begin(&six, &port, "::", 0, true, SETTING, NULL), OK);
-    assert_true(connects("::1", port));
-    assert_false(connects("127.0.0.1", port));
-    assert_int_equal(begin(&four, &same, "0.0.0.0", port, true, SETTING, NULL), OK);
+    /* The system chooses a port that is free for IPv6; another program may have it for IPv4. */
+    for (int tries = 0; four < 0 && tries < 20; tries++) {
+        assert_int_equal(begin(&six, &port, "::", 0, true, SETTING, NULL), OK);
+        assert_true(connects("::1", port));
+        if (begin(&four, &same, "0.0.0.0", port, true, SETTING, NULL) != OK)
+            (void)close(six);
+    }
+    assert_true(four >= 0);
     assert_int_equal(same, port);
     assert_true(connects("127.0.0.1", port));
     (void)close(four);
