@@ -41,8 +41,6 @@ void session_work_let_go(struct session_work *k)
 {
     for (size_t i = 0; k != NULL && i < k->count; i++)
         sessions_end(k->sessions, &k->infos[i]);
-    if (k != NULL)
-        sessions_end(k->sessions, &k->parent);
 }
 
 void session_work_free(struct session_work *k)
@@ -73,8 +71,7 @@ enum status session_work_fetch(struct job *j, struct error *err)
 enum status session_work_write_new(struct job *j, struct error *err)
 {
     struct session_work *k = work_of(j);
-    const enum status st = k->parent.held != NULL ? sessions_rewrite(k->sessions, &k->parent, err) : OK;
-    return st == OK ? sessions_write_new(k->sessions, k->infos, k->count, err) : st;
+    return sessions_write_new(k->sessions, k->infos, k->count, err);
 }
 
 enum status session_work_move(struct job *j, struct error *err)

@@ -21,7 +21,6 @@ typedef void session_work_use(struct exchange *x, const struct session_info *i);
 struct session_work {
     struct job_work work;
     struct sessions *sessions;
-    struct session_info parent;      /* of forks */
     struct stream_snapshot snapshot; /* where the first one is to be moved */
     struct client_id client;         /* whose request it is */
     session_work_use *use;           /* with the first one, once it was fetched; NULL: nothing */
@@ -44,7 +43,7 @@ enum status session_work_write(struct session_work *k, struct error *err);
 typedef enum status session_work_do(struct job *j, struct error *err);
 void session_work_run(struct exchange *x, struct session_work *k, session_work_do *conclude, http_handler *next);
 session_work_do session_work_fetch;     /* the first one */
-session_work_do session_work_write_new; /* all, and the parent again if it is held */
+session_work_do session_work_write_new; /* all */
 session_work_do session_work_move;      /* session_work_write */
 session_work_do session_work_remove;    /* the first one, of a store that is shared */
 

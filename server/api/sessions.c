@@ -227,7 +227,6 @@ static void forks_written(struct exchange *x)
     struct session_work *k = session_work_done(x);
     if (k == NULL)
         return;
-    sessions_end(k->sessions, &k->parent);
     list_forks(x, k->infos, k->count);
 }
 
@@ -245,7 +244,7 @@ static void fork_session(struct exchange *x, const struct session_info *of)
     if (st == OK)
         st = authorise_model(x, of->head.model, &err);
     if (st == OK)
-        st = sessions_fork(sessions_of(x), &who, of, n, k->infos, &k->parent, &wait_s, &err);
+        st = sessions_fork(sessions_of(x), &who, of, n, k->infos, &wait_s, &err);
     if (st != OK) {
         session_work_free(k);
         session_refuse(x, &err, wait_s);

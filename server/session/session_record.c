@@ -25,7 +25,6 @@ void session_head_move(struct session_head *h, const struct stream_snapshot *s)
 {
     h->turn++;
     h->sample = s->sampler.options.sample;
-    h->next_sample = h->sample + 1;
     h->is_foreign = s->is_foreign;
     h->blob_bytes = state_blob_bytes(s);
     h->state.position = s->position;
@@ -80,7 +79,7 @@ enum status session_record_make(struct session_bytes *ret, const struct session_
     le_put(&at, id, 4);
     le_put(&at, model, 4);
     le_put(&at, h->sample, 4);
-    le_put(&at, h->next_sample, 4);
+    le_put(&at, (uint64_t)h->sample + 1, 4);
     le_put(&at, h->is_foreign ? 1 : 0, 4);
     le_put(&at, h->turn, 8);
     le_put(&at, (uint64_t)h->created_s, 8);
@@ -119,7 +118,7 @@ static enum status take_text(char *to, const uint8_t **at, size_t size, const ch
 static enum status take_numbers(struct session_head *h, const uint8_t *at, struct error *err)
 {
     h->sample = (uint32_t)le_take(&at, 4);
-    h->next_sample = (uint32_t)le_take(&at, 4);
+    (void)le_take(&at, 4);
     const uint64_t foreign = le_take(&at, 4);
     h->turn = le_take(&at, 8);
     const uint64_t created_s = le_take(&at, 8);

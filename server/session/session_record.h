@@ -7,7 +7,7 @@
  *         12      4  I: bytes of the id
  *         16      4  M: bytes of the model's name
  *         20      4  sample
- *         24      4  the next fork's sample
+ *         24      4  sample + 1: earlier versions number forks from there
  *         28      4  whether a state of the text ever came from outside
  *         32      8  turn
  *         40      8  when it was made, Unix time
@@ -50,7 +50,7 @@ struct session_head {
     char id[SESSION_ID_MAX + 1];
     char model[MODEL_NAME_MAX + 1];
     struct client_id owner;
-    uint32_t sample, next_sample; /* its own, and its next fork's */
+    uint32_t sample;
     bool is_foreign;
     uint64_t turn;                /* rises by one whenever the text goes on; the first is 1 */
     int64_t created_s;            /* Unix time */

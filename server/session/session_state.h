@@ -4,6 +4,7 @@
 #define SERVER_SESSION_SESSION_STATE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "server/stream/stream_snapshot.h"
@@ -11,7 +12,8 @@
 struct session_state {
     atomic_uint references;
     struct stream_snapshot snapshot;
-    uint32_t next_sample; /* sample number of the next fork from here; under the lock of the sessions */
+    bool is_read;         /* from a store, and may have forks of any number */
+    uint32_t next_sample; /* otherwise that of the next fork from here; under the lock of the sessions */
 };
 
 /* Create it with one reference and the snapshot's memory, which it takes. NULL if out of memory: nothing was taken. */

@@ -325,38 +325,21 @@ enum status sessions_find(struct sessions *s, const struct client_id *who, const
     return one != NULL ? OK : ERR_NOT_FOUND;
 }
 
-/* Its state is that of `of`, unless it has gone on since, when nothing of the forks concerns it. */
-static void hold_parent(struct sessions *s, struct session *one, const struct session_info *of,
-                        struct session_info *parent)
-{
-    if (one->head.turn != of->head.turn)
-        return;
-    sessions_unidle_locked(s, one);
-    one->is_held = true;
-    one->head.next_sample = of->state->next_sample;
-    *parent = sessions_info_locked(s, one);
-    session_state_release(parent->state);
-    parent->state = session_state_reference(of->state);
-    parent->snapshot = of->snapshot;
-    parent->held = one;
-}
-
-/* The sample of another fork from here. Daemons that share a store do not know of each other's, so they draw lots. */
+/* The sample of another fork from here. Others may have forked what was read from a store, so they draw lots. */
 static uint32_t next_sample(const struct sessions *s, struct session_state *state)
 {
     uint32_t drawn;
-    if (!sessions_are_shared(s) || getrandom(&drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
+    if (!(state->is_read || sessions_are_shared(s)) || getrandom(&drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
         return state->next_sample++;
     return drawn;
 }
 
 enum status sessions_fork(struct sessions *s, const struct client_id *who, const struct session_info *of, size_t count,
-                          struct session_info ret[], struct session_info *parent, unsigned *wait_s, struct error *err)
+                          struct session_info ret[], unsigned *wait_s, struct error *err)
 {
     struct session *list = create_list(count);
     if (list == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for %zu sessions; try again later", count);
-    *parent = (struct session_info){.held = NULL};
     struct session *gone = sessions_enter(s), *from = sessions_are_shared(s) ? NULL : find(s, who, of->head.id, err);
     const size_t bytes = of->head.memory_bytes;
     enum status st =
@@ -372,8 +355,6 @@ enum status sessions_fork(struct sessions *s, const struct client_id *who, const
     }
     if (st == OK)
         st = sessions_put_list_locked(s, who, list, count, ret, err);
-    if (st == OK && from != NULL && s->store != NULL && !from->is_removed && !from->is_held)
-        hold_parent(s, from, of, parent);
     sessions_leave(s, gone);
     metrics_counter_add(METRIC_SESSIONS_CREATED, 0, st == OK ? count : 0);
     if (st != OK)

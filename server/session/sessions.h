@@ -50,9 +50,9 @@ struct session_info {
     struct session_state *state;     /* a reference; NULL: it is not in memory, sessions_fetch gets it */
     struct session *held;            /* of sessions_begin, or a new one that is to be written; else NULL */
     struct stream_snapshot snapshot; /* where the last answer ended; its memory is `state`'s */
-    struct session_head head;        /* but for next_sample */
-    struct session_key key;          /* of the store */
-    uint32_t expires_in_s;           /* unless it is used */
+    struct session_head head;
+    struct session_key key; /* of the store */
+    uint32_t expires_in_s;  /* unless it is used */
     bool is_busy;
 };
 /* Zeroed is fine; zeroes it. Not for one that is held. */
@@ -101,12 +101,11 @@ size_t sessions_list(struct sessions *s, const struct client_id *who, uint64_t b
                      struct session_info ret[], uint64_t *next, uint64_t *total);
 /* Add `count` new sessions at the place where this one is; ret [count]. Their sample numbers differ from its own and
  * from those of its other forks, the first being 1 if its own is 0: so their texts differ although their seed is the
- * same. All or none. `of` is the session as sessions_find or sessions_fetch gave it, with its state in memory. With a
- * store they are held: sessions_write_new, sessions_end; and so is, if nobody else has it, the session, *parent, since
- * the store is to know how many forks it has: sessions_rewrite, sessions_end. Else parent->held is NULL.
- * Errors: as sessions_add. */
+ * same. All or none. `of` is the session as sessions_find or sessions_fetch gave it, with its state in memory; numbers
+ * of one that was read from a store, or that daemons share, are drawn. With a store they are held: sessions_write_new,
+ * sessions_end. Errors: as sessions_add. */
 enum status sessions_fork(struct sessions *s, const struct client_id *who, const struct session_info *of, size_t count,
-                          struct session_info ret[], struct session_info *parent, unsigned *wait_s, struct error *err);
+                          struct session_info ret[], unsigned *wait_s, struct error *err);
 /* Remove it: nobody finds it any more. If it is held, the holder can still finish. With a store it may block, and one
  * that is shared, whoever has it, is asked. Errors: also ERR_STORE. */
 enum status sessions_remove(struct sessions *s, const struct client_id *who, const char *id, struct error *err);
@@ -133,9 +132,8 @@ void sessions_end(struct sessions *s, struct session_info *i);
  * daemon has it (i->is_busy), or the record in a shared store is of no use here (not so); ERR_SESSIONS: there is no
  * room in memory; ERR_STORE, ERR_NOMEM. */
 enum status sessions_fetch(struct sessions *s, struct session_info *i, struct error *err);
-/* Write a session that is held again where it is: what it counts of its forks has changed. Errors: as above. */
-enum status sessions_rewrite(struct sessions *s, const struct session_info *held, struct error *err);
-/* Write new ones, which are held: all, or on an error none: then they end, and infos [count] are cleared. */
+/* Write new ones, which are held: all, or on an error none: then they end, and infos [count] are cleared. Errors: as
+ * above. */
 enum status sessions_write_new(struct sessions *s, struct session_info infos[], size_t count, struct error *err);
 
 #endif

@@ -33,16 +33,6 @@ void sessions_unload_locked(struct sessions *s, struct session *one)
     show(s);
 }
 
-/* The fork's number goes with the state, as long as there is one. */
-static void forget_state(struct sessions *s, struct session *one)
-{
-    assert(one->state != NULL);
-    one->head.next_sample = one->state->next_sample;
-    session_state_release(one->state);
-    one->state = NULL;
-    sessions_unload_locked(s, one);
-}
-
 enum status sessions_load_locked(struct sessions *s, struct session *one, struct error *err)
 {
     if (s->store == NULL || one->is_counted)
@@ -53,7 +43,9 @@ enum status sessions_load_locked(struct sessions *s, struct session *one, struct
         if (cold == NULL)
             return error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
         sessions_unwarm_locked(s, cold);
-        forget_state(s, cold);
+        session_state_release(cold->state);
+        cold->state = NULL;
+        sessions_unload_locked(s, cold);
     }
     one->is_counted = true;
     s->loaded.count++;
@@ -108,9 +100,7 @@ static enum status put_record(const struct sessions *s, const struct session *on
 static struct session_head head_of(struct sessions *s, const struct session *one)
 {
     struct session *gone = sessions_enter(s);
-    struct session_head head = one->head;
-    if (one->state != NULL)
-        head.next_sample = one->state->next_sample;
+    const struct session_head head = one->head;
     sessions_leave(s, gone);
     return head;
 }
@@ -186,14 +176,14 @@ static enum status give_up(struct sessions *s, const struct session_info *i, con
 }
 
 /* Another thread may have fetched it too, or it went on. */
-static void take_state(struct sessions *s, const struct session_key *key, struct session_info *i, uint32_t next_sample)
+static void take_state(struct sessions *s, const struct session_key *key, struct session_info *i)
 {
     struct session *gone = sessions_enter(s);
     struct session *one = sessions_look_up_locked(s, key, i->head.id);
     struct session_state *unused = NULL;
     if (one != NULL && one->head.turn != i->head.turn)
         one = NULL;
-    i->state->next_sample = one != NULL && one->head.next_sample > next_sample ? one->head.next_sample : next_sample;
+    i->state->is_read = true;
     if (one != NULL && one->state != NULL) { /* all forks from here are numbered together */
         unused = i->state;
         i->state = session_state_reference(one->state);
@@ -246,7 +236,7 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
     i->state = state;
     i->snapshot = snapshot;
     i->head = head;
-    take_state(s, &key, i, head.next_sample);
+    take_state(s, &key, i);
     i->snapshot.sampler.options.sample = head.sample;
     if (i->held == NULL && sessions_are_shared(s)) {
         struct session *gone = sessions_enter(s);
@@ -305,13 +295,6 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
     if (s->store != NULL && !is_gone && !sessions_are_shared(s) && was_removed(s, one))
         sessions_take_back(s, &one->key);
     return OK;
-}
-
-enum status sessions_rewrite(struct sessions *s, const struct session_info *held, struct error *err)
-{
-    const struct session *one = held->held;
-    const struct session_head head = head_of(s, one);
-    return put_record(s, one, &one->claim, &head, &held->snapshot, err);
 }
 
 static enum status write_first(struct sessions *s, const struct session_info *i, struct error *err)

@@ -86,12 +86,11 @@ static enum status add(const struct client_id *who, struct stream_snapshot *s, s
 static enum status fork_of(const struct client_id *who, const char *id, size_t count, struct session_info ret[])
 {
     unsigned wait_s;
-    struct session_info of, parent;
+    struct session_info of;
     enum status st = sessions_find(sessions, who, id, &of, NULL);
     if (st != OK)
         return st;
-    st = sessions_fork(sessions, who, &of, count, ret, &parent, &wait_s, NULL);
-    assert_null(parent.held);
+    st = sessions_fork(sessions, who, &of, count, ret, &wait_s, NULL);
     session_info_clear(&of);
     return st;
 }

@@ -124,7 +124,7 @@ static enum status move_one(const char *id, uint64_t draws)
 
 static enum status fork_one(const char *id)
 {
-    struct session_info of, parent, forks[2];
+    struct session_info of, forks[2];
     unsigned wait_s;
     enum status st = sessions_find(sessions, &alice, id, &of, NULL);
     if (st == OK && of.state == NULL)
@@ -133,16 +133,11 @@ static enum status fork_one(const char *id)
         session_info_clear(&of);
         return st;
     }
-    st = sessions_fork(sessions, &alice, &of, 2, forks, &parent, &wait_s, NULL);
+    st = sessions_fork(sessions, &alice, &of, 2, forks, &wait_s, NULL);
     session_info_clear(&of);
     if (st != OK)
         return st;
-    if (parent.held != NULL) {
-        st = sessions_rewrite(sessions, &parent, NULL);
-        sessions_end(sessions, &parent);
-    }
-    if (st == OK)
-        st = sessions_write_new(sessions, forks, 2, NULL);
+    st = sessions_write_new(sessions, forks, 2, NULL);
     for (size_t i = 0; i < 2; i++)
         if (forks[i].held != NULL) {
             char made[SESSION_ID_BYTES];

@@ -292,40 +292,39 @@ static void the_one_not_used_for_longest_goes_of_those_who_have_most(void **stat
     assert_int_equal(count_files(".session"), STORED - 2);
 }
 
-static void forks_are_written_and_counted(void **state)
+static void forks_are_written_and_draw_for_themselves(void **state)
 {
     char id[SESSION_ID_BYTES];
-    struct session_info of, forks[2], parent, again;
+    struct session_info of, forks[2];
     struct error err;
+    uint32_t samples[4] = {0};
     unsigned wait_s;
     (void)state;
     add(&alice, NULL, 3, id);
     for (uint32_t round = 0; round < 2; round++) {
         assert_int_equal(find(&alice, id, &of, &err), OK);
-        assert_int_equal(sessions_fork(sessions, &alice, &of, 2, forks, &parent, &wait_s, &err), OK);
-        assert_non_null(parent.held);
-        assert_int_equal(sessions_begin(sessions, &alice, id, &again, NULL), ERR_CONFLICT);
-        assert_int_equal(sessions_rewrite(sessions, &parent, &err), OK);
+        assert_int_equal(sessions_fork(sessions, &alice, &of, 2, forks, &wait_s, &err), OK);
         assert_int_equal(sessions_write_new(sessions, forks, 2, &err), OK);
-        uint32_t samples = 0;
         for (size_t i = 0; i < 2; i++) {
             assert_is_at(&forks[i].snapshot, 3);
-            samples += forks[i].snapshot.sampler.options.sample;
+            samples[2 * round + i] = forks[i].snapshot.sampler.options.sample;
             sessions_end(sessions, &forks[i]);
         }
-        assert_int_equal(samples, round == 0 ? 1 + 2 : 3 + 4); /* also of a session that was read again */
-        sessions_end(sessions, &parent);
         session_info_clear(&of);
         begin_again();
     }
     assert_int_equal(count_files(".session"), 5);
+    assert_int_equal(samples[0] + samples[1], 1 + 2);
+    for (size_t i = 0; i < 4; i++) /* those of the second round, whose numbers are drawn, too */
+        for (size_t k = 0; k < i; k++)
+            assert_int_not_equal(samples[i], samples[k]);
 }
 
 /* Both have read it themselves, as it was not in memory. */
-static void forks_of_two_requests_at_once_are_numbered_together(void **state)
+static void forks_of_two_requests_at_once_differ(void **state)
 {
     char id[SESSION_ID_BYTES];
-    struct session_info of[2], forks[2], parents[2];
+    struct session_info of[2], forks[2];
     struct error err;
     unsigned wait_s;
     (void)state;
@@ -336,16 +335,13 @@ static void forks_of_two_requests_at_once_are_numbered_together(void **state)
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(sessions_fetch(sessions, &of[i], &err), OK);
     for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(sessions_fork(sessions, &alice, &of[i], 1, &forks[i], &parents[i], &wait_s, &err), OK);
-        if (parents[i].held != NULL)
-            assert_int_equal(sessions_rewrite(sessions, &parents[i], &err), OK);
+        assert_int_equal(sessions_fork(sessions, &alice, &of[i], 1, &forks[i], &wait_s, &err), OK);
         assert_int_equal(sessions_write_new(sessions, &forks[i], 1, &err), OK);
-        assert_int_equal(forks[i].snapshot.sampler.options.sample, i + 1);
+        assert_is_at(&forks[i].snapshot, 3);
     }
+    assert_int_not_equal(forks[0].snapshot.sampler.options.sample, forks[1].snapshot.sampler.options.sample);
     for (size_t i = 0; i < 2; i++) {
         sessions_end(sessions, &forks[i]);
-        if (parents[i].held != NULL)
-            sessions_end(sessions, &parents[i]);
         session_info_clear(&of[i]);
     }
 }
@@ -629,8 +625,8 @@ int main(void)
         EACH(a_session_that_is_not_in_memory_is_moved_on),
         EACH(memory_is_bounded_and_given_to_whoever_needs_it),
         EACH(the_one_not_used_for_longest_goes_of_those_who_have_most),
-        EACH(forks_are_written_and_counted),
-        EACH(forks_of_two_requests_at_once_are_numbered_together),
+        EACH(forks_are_written_and_draw_for_themselves),
+        EACH(forks_of_two_requests_at_once_differ),
         EACH(one_that_was_never_written_is_not_there),
         EACH(each_key_has_ids_of_its_own),
         EACH(a_removed_session_is_not_there_after_an_end),

@@ -178,9 +178,9 @@ static void several_wait_for_as_many_ends(void **state)
     expect(&alice, 0, 0, NULL);
     expect(&alice, 10, 0, NULL);
     expect(&alice, 20, 0, id);
-    struct session_info of, parent;
+    struct session_info of;
     assert_int_equal(sessions_find(sessions, &alice, id, &of, NULL), OK);
-    assert_int_equal(sessions_fork(sessions, &alice, &of, 2, forks, &parent, &wait_s, NULL), ERR_SESSIONS);
+    assert_int_equal(sessions_fork(sessions, &alice, &of, 2, forks, &wait_s, NULL), ERR_SESSIONS);
     session_info_clear(&of);
     assert_int_equal(wait_s, TTL_S - 10);
     end();
