@@ -351,7 +351,7 @@ void batcher_cancel(struct batcher *b)
 /* For how long there has been work without a step that ended; 0: there is none. */
 static uint64_t step_age_ns(const struct batcher *b, uint64_t now_ns)
 {
-    const uint64_t waiting_since_ns = queue_waiting_since_ns(b->queue);
+    const uint64_t waiting_since_ns = queue_look(b->queue, 0).waiting_since_ns;
     if (atomic_load(&b->running) == 0 && waiting_since_ns == 0)
         return 0;
     const uint64_t progress_ns = atomic_load(&b->progress_ns);
@@ -371,7 +371,7 @@ void batcher_measure(struct batcher *b, uint64_t now_ns)
     (void)pthread_mutex_lock(&b->lock);
     for (uint32_t lane = 0; lane < BATCHER_LANES_MAX; lane++)
         if (b->lane_model[lane] != NULL)
-            waiting[b->lane_model[lane]->metrics_label] += queue_lane_count(b->queue, lane);
+            waiting[b->lane_model[lane]->metrics_label] += queue_look(b->queue, lane).lane_count;
     (void)pthread_mutex_unlock(&b->lock);
     for (unsigned model = 0; model < METRICS_MODEL_LABELS; model++)
         metrics_gauge_set(METRIC_QUEUE_DEPTH, model, waiting[model]);

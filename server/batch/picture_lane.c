@@ -90,14 +90,12 @@ void picture_lane_cancel(struct picture_lane *l, enum status st)
 
 static bool batch_is_due(const struct picture_lane *l, bool busy)
 {
-    const uint32_t waiting = queue_lane_count(l->queue, l->model->lane);
+    const struct queue_view v = queue_look(l->queue, l->model->lane);
     if (l->held != NULL)
         return true;
-    if (waiting == 0)
+    if (v.lane_count == 0)
         return false;
-    if (!busy || waiting >= l->images_max)
-        return true;
-    return clock_now_ns() - queue_lane_oldest_ns(l->queue, l->model->lane) >= l->wait_ns;
+    return !busy || v.lane_count >= l->images_max || clock_now_ns() - v.lane_oldest_ns >= l->wait_ns;
 }
 
 bool picture_lane_has_work(const struct picture_lane *l, bool busy)

@@ -232,7 +232,7 @@ static uint32_t settle(struct stream_lane *l, uint64_t now_ns)
 {
     const struct stream_places *p = l->places;
     uint32_t ended = 0, moves = 0;
-    if (p->parked_count == 0 && p->unbegun == 0 && queue_lane_count(l->queue, l->model->lane) == 0)
+    if (p->parked_count == 0 && p->unbegun == 0 && queue_look(l->queue, l->model->lane).lane_count == 0)
         return 0;
     if (p->running == p->slots_max && now_ns - l->settled_ns < SETTLE_NS)
         return 0;

@@ -12,7 +12,7 @@
 #include "server/core/clock.h"
 
 struct lane {
-    struct queue_item *first, *last;
+    TAILQ_HEAD(items, queue_item) items;
     uint32_t count;
 };
 
@@ -49,6 +49,8 @@ enum status queue_create(struct queue **ret, uint32_t lanes, uint32_t items_max)
     if (pthread_cond_init(&q->pushed, NULL) != 0)
         goto no_condition;
     q->lanes = lanes;
+    for (uint32_t i = 0; i < lanes; i++)
+        TAILQ_INIT(&q->lane[i].items);
     q->items_max = items_max;
     *ret = q;
     return OK;
@@ -96,13 +98,13 @@ static void leave_client_locked(struct queue *q, uint32_t at)
 static void link_locked(struct queue *q, struct queue_item *item)
 {
     struct lane *l = &q->lane[item->lane];
-    struct queue_item *before = l->last; /* from the end: most have the same priority */
+    struct queue_item *before = TAILQ_LAST(&l->items, items); /* from the end: most have the same priority */
     while (before != NULL && before->turn_ns > item->turn_ns)
-        before = before->previous;
-    item->previous = before;
-    item->next = before != NULL ? before->next : l->first;
-    *(before != NULL ? &before->next : &l->first) = item;
-    *(item->next != NULL ? &item->next->previous : &l->last) = item;
+        before = TAILQ_PREV(before, items, in_lane);
+    if (before != NULL)
+        TAILQ_INSERT_AFTER(&l->items, before, item, in_lane);
+    else
+        TAILQ_INSERT_HEAD(&l->items, item, in_lane);
     item->linked = true;
     item->client_at = enter_client_locked(q, &item->client);
     q->clients[item->client_at].items++;
@@ -114,8 +116,7 @@ static void link_locked(struct queue *q, struct queue_item *item)
 static void unlink_locked(struct queue *q, struct queue_item *item)
 {
     struct lane *l = &q->lane[item->lane];
-    *(item->previous != NULL ? &item->previous->next : &l->first) = item->next;
-    *(item->next != NULL ? &item->next->previous : &l->last) = item->previous;
+    TAILQ_REMOVE(&l->items, item, in_lane);
     item->linked = false;
     leave_client_locked(q, item->client_at);
     l->count--;
@@ -162,10 +163,10 @@ static struct queue_item *pop(struct queue *q, uint32_t lane, const uint64_t *ki
     struct queue_item *next = NULL;
     const struct waiting_client *best = NULL;
     (void)pthread_mutex_lock(&q->lock);
-    for (uint32_t i = 0; i < q->clients_end && q->lane[lane].first != NULL; i++)
+    for (uint32_t i = 0; i < q->clients_end && q->lane[lane].count > 0; i++)
         if (q->clients[i].items > 0)
             q->clients[i].load = load != NULL ? load(arg, &q->clients[i].id) : 0;
-    for (struct queue_item *item = q->lane[lane].first; item != NULL; item = item->next) {
+    for (struct queue_item *item = TAILQ_FIRST(&q->lane[lane].items); item != NULL; item = TAILQ_NEXT(item, in_lane)) {
         const struct waiting_client *c = &q->clients[item->client_at];
         if ((kind != NULL && item->kind != *kind) || c->load < 0)
             continue;
@@ -223,7 +224,8 @@ struct queue_item *queue_make_room(struct queue *q, const struct client_id *clie
     (void)pthread_mutex_lock(&q->lock);
     const struct waiting_client *most = hoarder_locked(q, client);
     for (uint32_t lane = 0; most != NULL && lane < q->lanes; lane++)
-        for (struct queue_item *item = q->lane[lane].first; item != NULL; item = item->next)
+        for (struct queue_item *item = TAILQ_FIRST(&q->lane[lane].items); item != NULL;
+             item = TAILQ_NEXT(item, in_lane))
             if (&q->clients[item->client_at] == most && (newest == NULL || item->turn_ns >= newest->turn_ns))
                 newest = item;
     if (newest != NULL)
@@ -269,36 +271,22 @@ void queue_close(struct queue *q)
     (void)pthread_mutex_unlock(&q->lock);
 }
 
+struct queue_view queue_look(struct queue *q, uint32_t lane)
+{
+    assert(lane < q->lanes);
+    (void)pthread_mutex_lock(&q->lock);
+    const struct queue_item *first = TAILQ_FIRST(&q->lane[lane].items);
+    const struct queue_view v = {
+        .count = q->count,
+        .lane_count = q->lane[lane].count,
+        .lane_oldest_ns = first != NULL ? first->pushed_ns : 0,
+        .waiting_since_ns = q->waiting_since_ns,
+    };
+    (void)pthread_mutex_unlock(&q->lock);
+    return v;
+}
+
 uint32_t queue_count(struct queue *q)
 {
-    (void)pthread_mutex_lock(&q->lock);
-    const uint32_t count = q->count;
-    (void)pthread_mutex_unlock(&q->lock);
-    return count;
-}
-
-uint32_t queue_lane_count(struct queue *q, uint32_t lane)
-{
-    assert(lane < q->lanes);
-    (void)pthread_mutex_lock(&q->lock);
-    const uint32_t count = q->lane[lane].count;
-    (void)pthread_mutex_unlock(&q->lock);
-    return count;
-}
-
-uint64_t queue_lane_oldest_ns(struct queue *q, uint32_t lane)
-{
-    assert(lane < q->lanes);
-    (void)pthread_mutex_lock(&q->lock);
-    const uint64_t oldest_ns = q->lane[lane].first != NULL ? q->lane[lane].first->pushed_ns : 0;
-    (void)pthread_mutex_unlock(&q->lock);
-    return oldest_ns;
-}
-
-uint64_t queue_waiting_since_ns(struct queue *q)
-{
-    (void)pthread_mutex_lock(&q->lock);
-    const uint64_t since_ns = q->waiting_since_ns;
-    (void)pthread_mutex_unlock(&q->lock);
-    return since_ns;
+    return queue_look(q, 0).count;
 }

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "config/status.h"
 #include "server/core/client_id.h"
@@ -26,7 +27,7 @@ struct queue_item {
     int32_t priority;        /* QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX; 0: normal */
     uint32_t cost;           /* in any unit that all items have in common; 0 counts as 1 */
     struct client_id client; /* whose it is */
-    struct queue_item *next, *previous;
+    TAILQ_ENTRY(queue_item) in_lane;
     uint64_t pushed_ns;
     int64_t turn_ns; /* pushed_ns minus what the priority is worth */
     uint32_t lane;
@@ -67,12 +68,13 @@ void queue_wake(struct queue *q);
 /* Refuse every later push. Any thread. */
 void queue_close(struct queue *q);
 
+struct queue_view {
+    uint32_t count, lane_count; /* of all lanes, and of that one */
+    uint64_t lane_oldest_ns;    /* when the item whose turn it is in that lane was pushed; 0 if none waits */
+    uint64_t waiting_since_ns;  /* something has waited in any lane without a break; 0 if nothing does */
+};
 /* Any thread. */
+struct queue_view queue_look(struct queue *q, uint32_t lane);
 uint32_t queue_count(struct queue *q);
-uint32_t queue_lane_count(struct queue *q, uint32_t lane);
-/* When the item whose turn it is in a lane was pushed; 0 if none waits. */
-uint64_t queue_lane_oldest_ns(struct queue *q, uint32_t lane);
-/* Since when something has been waiting in any lane without a break; 0 if nothing waits. */
-uint64_t queue_waiting_since_ns(struct queue *q);
 
 #endif

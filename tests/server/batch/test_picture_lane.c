@@ -189,13 +189,13 @@ static void jobs_that_wait_for_another_size_end_as_any_others(void **state)
     push(&s, 16, 16, 1);
     push(&s, 16, 16, later_ns());
     push(&s, 32, 32, 1);
-    assert_int_equal(queue_lane_count(s.queue, 0), 6);
+    assert_int_equal(queue_look(s.queue, 0).lane_count, 6);
     /* The late ones on the way to the first batch. */
     assert_int_equal(picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY), 2);
     assert_int_equal(picture_lane_running(s.lane), 1);
     assert_int_equal(job_result(s.jobs[0])->status, ERR_TIMEOUT);
     assert_int_equal(job_result(s.jobs[5])->status, ERR_TIMEOUT);
-    assert_int_equal(queue_lane_count(s.queue, 0), 3); /* they are counted while they wait */
+    assert_int_equal(queue_look(s.queue, 0).lane_count, 3); /* they are counted while they wait */
     job_cancel(s.jobs[2], ERR_CANCELLED);
     assert_true(job_is_done(s.jobs[2])); /* and leave at once */
     assert_int_equal(job_result(s.jobs[2])->status, ERR_CANCELLED);

@@ -52,7 +52,7 @@ static void those_of_a_kind_overtake_the_others(void **state)
     assert_null(queue_pop_kind(q, 1, 7));
     assert_ptr_equal(queue_pop_kind(q, 0, 9), &items[1]);
     assert_null(queue_pop_kind(q, 0, 9));
-    assert_int_equal(queue_lane_count(q, 0), 3);
+    assert_int_equal(queue_look(q, 0).lane_count, 3);
     assert_ptr_equal(queue_pop_kind(q, 0, kinds[3]), &items[3]);
     assert_ptr_equal(queue_pop(q, 0), &items[0]); /* the others kept their order */
     assert_false(queue_remove(q, &items[1]));
@@ -70,7 +70,7 @@ static void the_bound_is_of_all_lanes_together(void **state)
         assert_int_equal(queue_push(q, i == 0, &items[i]), OK);
     assert_int_equal(queue_count(q), ITEMS_MAX);
     assert_int_equal(queue_push(q, 1, &items[ITEMS_MAX]), ERR_FULL);
-    assert_int_equal(queue_lane_count(q, 1), 1);
+    assert_int_equal(queue_look(q, 1).lane_count, 1);
     assert_ptr_equal(queue_pop(q, 0), &items[1]);
     assert_int_equal(queue_push(q, 1, &items[ITEMS_MAX]), OK);
     for (uint32_t lane = 0; lane < LANES; lane++)
@@ -107,20 +107,20 @@ static void it_tells_how_long_items_wait(void **state)
     struct queue *q = make();
     struct queue_item items[2] = {0};
     const struct timespec pause = {.tv_nsec = 2000000};
-    assert_int_equal(queue_waiting_since_ns(q), 0);
-    assert_int_equal(queue_lane_oldest_ns(q, 0), 0);
+    assert_int_equal(queue_look(q, 0).waiting_since_ns, 0);
+    assert_int_equal(queue_look(q, 0).lane_oldest_ns, 0);
     const uint64_t before_ns = clock_now_ns();
     assert_int_equal(queue_push(q, 0, &items[0]), OK);
     const uint64_t after_ns = clock_now_ns();
     (void)nanosleep(&pause, NULL);
     assert_int_equal(queue_push(q, 0, &items[1]), OK);
-    const uint64_t oldest_ns = queue_lane_oldest_ns(q, 0);
+    const uint64_t oldest_ns = queue_look(q, 0).lane_oldest_ns;
     assert_in_range(oldest_ns, before_ns, after_ns);
     assert_ptr_equal(queue_pop(q, 0), &items[0]);
-    assert_true(queue_lane_oldest_ns(q, 0) > oldest_ns);
-    assert_int_equal(queue_waiting_since_ns(q), oldest_ns); /* something has waited all the time */
+    assert_true(queue_look(q, 0).lane_oldest_ns > oldest_ns);
+    assert_int_equal(queue_look(q, 0).waiting_since_ns, oldest_ns); /* something has waited all the time */
     assert_ptr_equal(queue_pop(q, 0), &items[1]);
-    assert_int_equal(queue_waiting_since_ns(q), 0);
+    assert_int_equal(queue_look(q, 0).waiting_since_ns, 0);
     queue_free(q);
 }
 
