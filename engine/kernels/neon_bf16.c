@@ -5,39 +5,15 @@
 #include "engine/kernels/portable.h"
 #include "engine/kernels/tiles.h"
 
-LANES_INLINE void sum_bf16(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
-                           size_t rows, size_t vecs)
+LANES_INLINE void add_bf16(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
 {
-    float32x4_t sum[TILE_SUMS];
-    const uint8_t *w[TILE_VECS_MAX];
-#pragma GCC unroll 24
-    for (size_t i = 0; i < rows * vecs; i++)
-        sum[i] = vdupq_n_f32(0.0f);
+    const bfloat16x4_t pair = vreinterpret_bf16_s32(vset_lane_s32(x[0], vdup_n_s32(0), 0));
 #pragma GCC unroll 8
     for (size_t v = 0; v < vecs; v++)
-        w[v] = panel_at(p, v);
-    for (size_t i = 0; i < (k + 1) / 2; i++) {
-        panel_ahead(p, i);
-        bfloat16x8_t weight[TILE_VECS_MAX];
-#pragma GCC unroll 8
-        for (size_t v = 0; v < vecs; v++)
-            memcpy(&weight[v], w[v] + i * p->step, sizeof weight[v]);
-#pragma GCC unroll 12
-        for (size_t r = 0; r < rows; r++) {
-            int32_t two;
-            memcpy(&two, x + r * stride + 4 * i, sizeof two);
-            const bfloat16x4_t pair = vreinterpret_bf16_s32(vset_lane_s32(two, vdup_n_s32(0), 0));
-#pragma GCC unroll 8
-            for (size_t v = 0; v < vecs; v++)
-                sum[r * vecs + v] = vbfdotq_lane_f32(sum[r * vecs + v], weight[v], pair, 0);
-        }
-    }
-#pragma GCC unroll 24
-    for (size_t i = 0; i < rows * vecs; i++)
-        lanes_store(acc + i / vecs * ld + i % vecs * WIDTH, (lanes)sum[i]);
+        sum[v] = (lanes)vbfdotq_lane_f32((float32x4_t)sum[v], (bfloat16x8_t)w[v], pair, 0);
 }
 
-TILE_PRODUCT(product_bf16_neon_bf16, sum_bf16, (k + 1) / 2 * 4)
+TILE_PRODUCT(product_bf16_neon_bf16, add_bf16, TILE_FLOAT, 2)
 
 extern const struct kernels kernels_neon_bf16;
 const struct kernels kernels_neon_bf16 =

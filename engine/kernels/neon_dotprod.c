@@ -16,42 +16,15 @@ void to_row_int8_neon_dotprod(uint8_t *row, const float *x, size_t k)
     }
 }
 
-LANES_INLINE void sum_int8(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
-                           size_t rows, size_t vecs)
+LANES_INLINE void add_int8(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
 {
-    const size_t quads = (k + 3) / 4;
-    int32x4_t sum[TILE_SUMS];
-    const uint8_t *w[TILE_VECS_MAX];
-    /* The sums begin with what finish_int8 subtracts for the 128. */
-#pragma GCC unroll 24
-    for (size_t i = 0; i < rows * vecs; i++)
-        memcpy(&sum[i], panel_at(p, i % vecs) + (quads + 1) * p->step, sizeof sum[i]);
+    const int8x8_t quad = vreinterpret_s8_s32(vset_lane_s32(x[0], vdup_n_s32(0), 0));
 #pragma GCC unroll 8
     for (size_t v = 0; v < vecs; v++)
-        w[v] = panel_at(p, v);
-    for (size_t i = 0; i < quads; i++) {
-        panel_ahead(p, i);
-        int8x16_t weight[TILE_VECS_MAX];
-#pragma GCC unroll 8
-        for (size_t v = 0; v < vecs; v++)
-            memcpy(&weight[v], w[v] + i * p->step, sizeof weight[v]);
-#pragma GCC unroll 12
-        for (size_t r = 0; r < rows; r++) {
-            int32_t four;
-            memcpy(&four, x + r * stride + PRODUCT_ROW_HEAD + 4 * i, sizeof four);
-            const int8x8_t quad = vreinterpret_s8_s32(vset_lane_s32(four, vdup_n_s32(0), 0));
-#pragma GCC unroll 8
-            for (size_t v = 0; v < vecs; v++)
-                sum[r * vecs + v] = vdotq_lane_s32(sum[r * vecs + v], weight[v], quad, 0);
-        }
-    }
-#pragma GCC unroll 24
-    for (size_t i = 0; i < rows * vecs; i++)
-        finish_int8(acc + i / vecs * ld + i % vecs * WIDTH, (ilanes)sum[i], panel_at(p, i % vecs) + quads * p->step,
-                    p->step, x + i / vecs * stride);
+        sum[v] = (lanes)vdotq_lane_s32((int32x4_t)sum[v], (int8x16_t)w[v], quad, 0);
 }
 
-TILE_PRODUCT(product_int8_neon_dotprod, sum_int8, ((k + 3) / 4 * 4 + 8))
+TILE_PRODUCT(product_int8_neon_dotprod, add_int8, TILE_INT8_SIGNED, 4)
 
 extern const struct kernels kernels_neon_dotprod;
 const struct kernels kernels_neon_dotprod =

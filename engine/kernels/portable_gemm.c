@@ -7,76 +7,27 @@
 
 /* ---- fp32 -------------------------------------------------------------------------------------------------------- */
 
-LANES_INLINE void sum_f32(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
-                          size_t rows, size_t vecs)
+LANES_INLINE void add_f32(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
 {
-    lanes sum[TILE_SUMS];
-    const uint8_t *w[TILE_VECS_MAX];
-#pragma GCC unroll 24
-    for (size_t i = 0; i < rows * vecs; i++)
-        sum[i] = lanes_set(0.0f);
 #pragma GCC unroll 8
     for (size_t v = 0; v < vecs; v++)
-        w[v] = panel_at(p, v);
-    struct steps steps = steps_at(x, stride, rows);
-    for (size_t i = 0; i < k; i++) {
-        panel_ahead(p, i);
-        lanes weight[TILE_VECS_MAX];
-#pragma GCC unroll 8
-        for (size_t v = 0; v < vecs; v++)
-            memcpy(&weight[v], w[v] + i * p->step, sizeof weight[v]);
-#pragma GCC unroll 12
-        for (size_t r = 0; r < rows; r++) {
-            float one;
-            memcpy(&one, steps_row(&steps, r), sizeof one);
-            const lanes value = lanes_set(one);
-#pragma GCC unroll 8
-            for (size_t v = 0; v < vecs; v++)
-                sum[r * vecs + v] = lanes_fma(value, weight[v], sum[r * vecs + v]);
-        }
-        steps_next(&steps, rows, sizeof(float));
-    }
-#pragma GCC unroll 24
-    for (size_t i = 0; i < rows * vecs; i++)
-        lanes_store(acc + i / vecs * ld + i % vecs * WIDTH, sum[i]);
+        sum[v] = lanes_fma((lanes)x, (lanes)w[v], sum[v]);
 }
 
-TILE_PRODUCT(KERNEL(product_f32), sum_f32, k * 4)
+TILE_PRODUCT(KERNEL(product_f32), add_f32, TILE_FLOAT, 1)
 
 /* ---- bf16 -------------------------------------------------------------------------------------------------------- */
 
-LANES_INLINE void sum_bf16(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
-                           size_t rows, size_t vecs)
+LANES_INLINE void add_bf16(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
 {
-    lanes sum[TILE_SUMS];
-#pragma GCC unroll 24
-    for (size_t i = 0; i < rows * vecs; i++)
-        sum[i] = lanes_set(0.0f);
-    struct steps steps = steps_at(x, stride, rows);
-    for (size_t i = 0; i < (k + 1) / 2; i++) {
-        panel_ahead(p, i);
-        ilanes weight[TILE_VECS_MAX];
 #pragma GCC unroll 8
-        for (size_t v = 0; v < vecs; v++)
-            memcpy(&weight[v], panel_at(p, v) + i * p->step, sizeof weight[v]);
-#pragma GCC unroll 12
-        for (size_t r = 0; r < rows; r++) {
-            const ilanes pair = load_same(steps_row(&steps, r));
-#pragma GCC unroll 8
-            for (size_t v = 0; v < vecs; v++) {
-                lanes *to = &sum[r * vecs + v];
-                *to = lanes_fma(lower_bf16(pair), lower_bf16(weight[v]), *to);
-                *to = lanes_fma(upper_bf16(pair), upper_bf16(weight[v]), *to);
-            }
-        }
-        steps_next(&steps, rows, 4);
+    for (size_t v = 0; v < vecs; v++) {
+        sum[v] = lanes_fma(lower_bf16(x), lower_bf16(w[v]), sum[v]);
+        sum[v] = lanes_fma(upper_bf16(x), upper_bf16(w[v]), sum[v]);
     }
-#pragma GCC unroll 24
-    for (size_t i = 0; i < rows * vecs; i++)
-        lanes_store(acc + i / vecs * ld + i % vecs * WIDTH, sum[i]);
 }
 
-TILE_PRODUCT(KERNEL(product_bf16), sum_bf16, (k + 1) / 2 * 4)
+TILE_PRODUCT(KERNEL(product_bf16), add_bf16, TILE_FLOAT, 2)
 
 typedef uint16_t half_lanes __attribute__((vector_size(2 * WIDTH)));
 typedef uint8_t byte_lanes __attribute__((vector_size(WIDTH)));
@@ -98,37 +49,16 @@ void KERNEL(to_row_bf16)(uint8_t *row, const float *x, size_t k)
 
 /* ---- int8 -------------------------------------------------------------------------------------------------------- */
 
-LANES_INLINE void sum_int8(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
-                           size_t rows, size_t vecs)
+LANES_INLINE void add_int8(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
 {
-    const size_t quads = (k + 3) / 4;
-    ilanes sum[TILE_SUMS];
-#pragma GCC unroll 24
-    for (size_t i = 0; i < rows * vecs; i++)
-        sum[i] = (ilanes){0};
-    for (size_t i = 0; i < quads; i++) {
-        panel_ahead(p, i);
-        ilanes weight[TILE_VECS_MAX];
 #pragma GCC unroll 8
-        for (size_t v = 0; v < vecs; v++)
-            memcpy(&weight[v], panel_at(p, v) + i * p->step, sizeof weight[v]);
-#pragma GCC unroll 12
-        for (size_t r = 0; r < rows; r++) {
-            const ilanes quad = load_same(x + r * stride + PRODUCT_ROW_HEAD + 4 * i);
-#pragma GCC unroll 8
-            for (size_t v = 0; v < vecs; v++)
+    for (size_t v = 0; v < vecs; v++)
 #pragma GCC unroll 4
-                for (int byte = 0; byte < 4; byte++)
-                    sum[r * vecs + v] += (weight[v] << (24 - 8 * byte) >> 24) * (quad >> 8 * byte & 0xff);
-        }
-    }
-#pragma GCC unroll 24
-    for (size_t i = 0; i < rows * vecs; i++)
-        finish_int8(acc + i / vecs * ld + i % vecs * WIDTH, sum[i], panel_at(p, i % vecs) + quads * p->step, p->step,
-                    x + i / vecs * stride);
+        for (int byte = 0; byte < 4; byte++)
+            sum[v] = (lanes)((ilanes)sum[v] + (w[v] << (24 - 8 * byte) >> 24) * (x >> 8 * byte & 0xff));
 }
 
-TILE_PRODUCT(KERNEL(product_int8), sum_int8, ((k + 3) / 4 * 4 + 8))
+TILE_PRODUCT(KERNEL(product_int8), add_int8, TILE_INT8, 4)
 
 /* x / scale + 128; for a NaN, anything. */
 LANES_INLINE void store_int8(uint8_t *row, lanes x, float inverse)

@@ -1,10 +1,11 @@
-/* tiles.h - how a product is cut into tiles whose sums stay in registers. For the files that define a `sum`:
+/* tiles.h - how a product is cut into tiles whose sums stay in registers, and how a tile runs over k. A file that
+ * defines a product gives what the instruction set does with one step of one row:
  *
- *     static inline void sum(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
- *                            size_t rows, size_t vecs)
+ *     static inline void add(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
  *
- * which writes acc [rows, vecs * WIDTH], the sums over k of `rows` rows (kernels.h's product) by `vecs` registers of
- * columns, both constants once inlined. Each sum runs over k in order and in one lane: no cut changes its bits. */
+ * adds to sum [vecs] that step of a row, 4 bytes that are the same in every lane, times the weights [vecs] of as many
+ * registers of columns; all three are floats, pairs of bf16 or quads of bytes, as the product has them, and sums of
+ * bytes are whole numbers. Each sum runs over k in order and in one lane: no cut changes its bits. */
 #ifndef ENGINE_KERNELS_TILES_H
 #define ENGINE_KERNELS_TILES_H
 
@@ -121,61 +122,108 @@ static inline size_t tile_rows(size_t rows, size_t vecs)
     return n >= 12 ? 12 : n >= 8 ? 8 : n >= 6 ? 6 : n >= 4 ? 4 : n;
 }
 
-#define TILE_CASE(sum, n, v)                                                    \
-    case (v)*16 + (n):                                                          \
-        sum(acc + r * ld + c * WIDTH, ld, x + r * stride, stride, &p, k, n, v); \
+/* How sums begin and end. */
+enum tile_form {
+    TILE_FLOAT,      /* at 0; they are what is asked for */
+    TILE_INT8,       /* at 0; finish_int8 makes that of them */
+    TILE_INT8_SIGNED /* at what finish_int8 subtracts for the 128, as rows are signed */
+};
+
+typedef void tile_add(lanes *sum, ilanes x, const ilanes *w, size_t vecs);
+
+/* acc [rows, vecs * WIDTH]: the sums over all steps of `rows` rows by `vecs` registers of columns. `add`, the form,
+ * rows and vecs are constants once inlined. */
+LANES_INLINE void tile_sum(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t count,
+                           tile_add *add, enum tile_form form, size_t rows, size_t vecs)
+{
+    lanes sum[TILE_SUMS];
+    const uint8_t *w[TILE_VECS_MAX];
+#pragma GCC unroll 24
+    for (size_t i = 0; i < rows * vecs; i++)
+        if (form == TILE_INT8_SIGNED)
+            memcpy(&sum[i], panel_at(p, i % vecs) + (count + 1) * p->step, sizeof sum[i]);
+        else
+            sum[i] = (lanes){0};
+#pragma GCC unroll 8
+    for (size_t v = 0; v < vecs; v++)
+        w[v] = panel_at(p, v);
+    struct steps steps = steps_at(form == TILE_FLOAT ? x : x + PRODUCT_ROW_HEAD, stride, rows);
+    for (size_t i = 0; i < count; i++) {
+        panel_ahead(p, i);
+        ilanes weight[TILE_VECS_MAX];
+#pragma GCC unroll 8
+        for (size_t v = 0; v < vecs; v++)
+            memcpy(&weight[v], w[v] + i * p->step, sizeof weight[v]);
+#pragma GCC unroll 12
+        for (size_t r = 0; r < rows; r++)
+            add(&sum[r * vecs], load_same(steps_row(&steps, r)), weight, vecs);
+        steps_next(&steps, rows, 4);
+    }
+#pragma GCC unroll 24
+    for (size_t i = 0; i < rows * vecs; i++) {
+        float *to = acc + i / vecs * ld + i % vecs * WIDTH;
+        if (form == TILE_FLOAT)
+            lanes_store(to, sum[i]);
+        else
+            finish_int8(to, (ilanes)sum[i], panel_at(p, i % vecs) + count * p->step, p->step, x + i / vecs * stride);
+    }
+}
+
+#define TILE_CASE(add, form, n, v)                                                                  \
+    case (v)*16 + (n):                                                                              \
+        tile_sum(acc + r * ld + c * WIDTH, ld, x + r * stride, stride, &p, count, add, form, n, v); \
         break;
 
-/* A function `name` as kernels.h's product; column_bytes: of a column in a chunk. */
-#define TILE_PRODUCT(name, sum, column_bytes)                                                                   \
-    void name(float *acc, size_t ld, const uint8_t *x, size_t stride, size_t rows, const uint8_t *w, size_t k,  \
-              size_t width, const struct ahead *ahead)                                                          \
-    {                                                                                                           \
-        const size_t chunk = width < GEMM_CHUNK ? width : GEMM_CHUNK, per_chunk = chunk / WIDTH;                \
-        const size_t all = width / WIDTH;                                                                       \
-        for (size_t c = 0, vecs; c < all; c += vecs) {                                                          \
-            vecs = tile_vecs(rows, all - c);                                                                    \
-            const uint8_t *first = w + c / per_chunk * (column_bytes)*chunk;                                    \
-            const struct ahead then =                                                                           \
-                tile_ahead(ahead, tile_rows(rows, vecs) < rows, first + (column_bytes)*chunk, 4 * chunk);       \
-            for (size_t r = 0, n; r < rows; r += n) {                                                           \
-                n = tile_rows(rows - r, vecs);                                                                  \
-                const struct panel p = {first + c % per_chunk * sizeof(lanes), 4 * chunk, (column_bytes)*chunk, \
-                                        per_chunk, then};                                                       \
-                switch (vecs * 16 + n) {                                                                        \
-                    TILE_CASE(sum, 1, 8)                                                                        \
-                    TILE_CASE(sum, 1, 4)                                                                        \
-                    TILE_CASE(sum, 2, 4)                                                                        \
-                    TILE_CASE(sum, 3, 4)                                                                        \
-                    TILE_CASE(sum, 1, 2)                                                                        \
-                    TILE_CASE(sum, 2, 2)                                                                        \
-                    TILE_CASE(sum, 3, 2)                                                                        \
-                    TILE_CASE(sum, 4, 2)                                                                        \
-                    TILE_CASE(sum, 6, 2)                                                                        \
-                    TILE_CASE(sum, 1, 1)                                                                        \
-                    TILE_CASE(sum, 2, 1)                                                                        \
-                    TILE_CASE(sum, 3, 1)                                                                        \
-                    TILE_CASE(sum, 4, 1)                                                                        \
-                    TILE_CASE(sum, 6, 1)                                                                        \
-                    TILE_CASE(sum, 8, 1)                                                                        \
-                    TILE_CASE(sum, 12, 1)                                                                       \
-                    TILE_LARGE_CASES(sum)                                                                       \
-                }                                                                                               \
-            }                                                                                                   \
-        }                                                                                                       \
+/* A function `name` as kernels.h's product, of which a step takes `numbers` (1, 2 or 4) of k. */
+#define TILE_PRODUCT(name, add, form, numbers)                                                                         \
+    void name(float *acc, size_t ld, const uint8_t *x, size_t stride, size_t rows, const uint8_t *w, size_t k,         \
+              size_t width, const struct ahead *ahead)                                                                 \
+    {                                                                                                                  \
+        const size_t chunk = width < GEMM_CHUNK ? width : GEMM_CHUNK, per_chunk = chunk / WIDTH;                       \
+        const size_t count = (k + (numbers)-1) / (numbers), all = width / WIDTH;                                       \
+        const size_t chunk_bytes = (count + ((form) == TILE_FLOAT ? 0 : 2)) * 4 * chunk; /* with tails */              \
+        for (size_t c = 0, vecs; c < all; c += vecs) {                                                                 \
+            vecs = tile_vecs(rows, all - c);                                                                           \
+            const uint8_t *first = w + c / per_chunk * chunk_bytes;                                                    \
+            const struct ahead then = tile_ahead(ahead, tile_rows(rows, vecs) < rows, first + chunk_bytes, 4 * chunk); \
+            for (size_t r = 0, n; r < rows; r += n) {                                                                  \
+                n = tile_rows(rows - r, vecs);                                                                         \
+                const struct panel p = {first + c % per_chunk * sizeof(lanes), 4 * chunk, chunk_bytes, per_chunk,      \
+                                        then};                                                                         \
+                switch (vecs * 16 + n) {                                                                               \
+                    TILE_CASE(add, form, 1, 8)                                                                         \
+                    TILE_CASE(add, form, 1, 4)                                                                         \
+                    TILE_CASE(add, form, 2, 4)                                                                         \
+                    TILE_CASE(add, form, 3, 4)                                                                         \
+                    TILE_CASE(add, form, 1, 2)                                                                         \
+                    TILE_CASE(add, form, 2, 2)                                                                         \
+                    TILE_CASE(add, form, 3, 2)                                                                         \
+                    TILE_CASE(add, form, 4, 2)                                                                         \
+                    TILE_CASE(add, form, 6, 2)                                                                         \
+                    TILE_CASE(add, form, 1, 1)                                                                         \
+                    TILE_CASE(add, form, 2, 1)                                                                         \
+                    TILE_CASE(add, form, 3, 1)                                                                         \
+                    TILE_CASE(add, form, 4, 1)                                                                         \
+                    TILE_CASE(add, form, 6, 1)                                                                         \
+                    TILE_CASE(add, form, 8, 1)                                                                         \
+                    TILE_CASE(add, form, 12, 1)                                                                        \
+                    TILE_LARGE_CASES(add, form)                                                                        \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
     }
 
 /* What only 32 registers have room for. */
 #if REGISTERS == 32
-#define TILE_LARGE_CASES(sum) \
-    TILE_CASE(sum, 2, 8)      \
-    TILE_CASE(sum, 3, 8)      \
-    TILE_CASE(sum, 4, 4)      \
-    TILE_CASE(sum, 6, 4)      \
-    TILE_CASE(sum, 8, 2)      \
-    TILE_CASE(sum, 12, 2)
+#define TILE_LARGE_CASES(add, form) \
+    TILE_CASE(add, form, 2, 8)      \
+    TILE_CASE(add, form, 3, 8)      \
+    TILE_CASE(add, form, 4, 4)      \
+    TILE_CASE(add, form, 6, 4)      \
+    TILE_CASE(add, form, 8, 2)      \
+    TILE_CASE(add, form, 12, 2)
 #else
-#define TILE_LARGE_CASES(sum)
+#define TILE_LARGE_CASES(add, form)
 #endif
 
 #endif
