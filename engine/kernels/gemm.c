@@ -24,17 +24,17 @@ static uint32_t chunk_width(const struct gemm *g, uint32_t column)
     return g->n - column < GEMM_CHUNK ? g->n - column : GEMM_CHUNK;
 }
 
+/* How many steps of 4 bytes a column has, of one number, a pair or a quad each. */
+static size_t column_steps(enum precision precision, uint32_t k)
+{
+    const size_t numbers = precision == PRECISION_INT8 ? 4 : precision == PRECISION_BF16 ? 2 : 1;
+    return (k + numbers - 1) / numbers;
+}
+
 /* Bytes of one column: the same for each, so that a chunk begins at column * that. */
 static size_t column_bytes(enum precision precision, uint32_t k)
 {
-    switch (precision) {
-    case PRECISION_BF16:
-        return (size_t)(k + 1) / 2 * 4;
-    case PRECISION_INT8:
-        return (size_t)(k + 3) / 4 * 4 + sizeof(float) + sizeof(int32_t);
-    default:
-        return (size_t)k * sizeof(float);
-    }
+    return 4 * column_steps(precision, k) + (precision == PRECISION_INT8 ? sizeof(float) + sizeof(int32_t) : 0);
 }
 
 size_t gemm_packed_bytes(enum precision precision, uint32_t n, uint32_t k)
@@ -44,9 +44,8 @@ size_t gemm_packed_bytes(enum precision precision, uint32_t n, uint32_t k)
 
 size_t gemm_row_bytes(enum precision precision, uint32_t k)
 {
-    const size_t values =
-        precision == PRECISION_BF16 ? ((size_t)k + 1) / 2 * 4 : PRODUCT_ROW_HEAD + ((size_t)k + 3) / 4 * 4;
-    return precision == PRECISION_F32 ? 0 : (values + 63) / 64 * 64;
+    const size_t head = precision == PRECISION_INT8 ? PRODUCT_ROW_HEAD : 0;
+    return precision == PRECISION_F32 ? 0 : (head + 4 * column_steps(precision, k) + 63) / 64 * 64;
 }
 
 void gemm_plan(struct gemm *g, struct workspace *w, enum precision precision, uint32_t n, uint32_t k)
@@ -180,12 +179,11 @@ static void run_few(const struct gemm_context *c, const struct gemm *g, float *y
 /* A line of what is to be fetched at each step of a product over k. */
 static void fetch_some(struct fetch *f, struct ahead *ahead, enum precision precision, uint32_t k)
 {
-    const size_t steps = precision == PRECISION_F32 ? k : precision == PRECISION_BF16 ? (k + 1) / 2 : (k + 3) / 4;
     if (f == NULL || f->count == 0)
         return;
     ahead->other = (const uint8_t *)*f->regions + f->done;
     ahead->other_step = LINE_BYTES;
-    f->done += steps * LINE_BYTES;
+    f->done += column_steps(precision, k) * LINE_BYTES;
     if (f->done >= f->bytes) {
         f->regions++;
         f->count--;

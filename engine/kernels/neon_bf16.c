@@ -1,16 +1,13 @@
 /* neon_bf16.c - the bf16 product of arm64 processors that multiply pairs of bf16 (FEAT_BF16, bfdot): two steps of k in
  * one instruction, which rounds in its own way, and always in the order of k. The plain form is portable_gemm.c's. */
-#include <arm_neon.h>
-
 #include "engine/kernels/portable.h"
 #include "engine/kernels/tiles.h"
 
 LANES_INLINE void add_bf16(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
 {
-    const bfloat16x4_t pair = vreinterpret_bf16_s32(vset_lane_s32(x[0], vdup_n_s32(0), 0));
 #pragma GCC unroll 8
     for (size_t v = 0; v < vecs; v++)
-        sum[v] = (lanes)vbfdotq_lane_f32((float32x4_t)sum[v], (bfloat16x8_t)w[v], pair, 0);
+        __asm__("bfdot %0.4s, %1.8h, %2.2h[0]" : "+w"(sum[v]) : "w"(w[v]), "w"(x));
 }
 
 TILE_PRODUCT(product_bf16_neon_bf16, add_bf16, TILE_FLOAT, 2)

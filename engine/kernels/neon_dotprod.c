@@ -18,10 +18,9 @@ void to_row_int8_neon_dotprod(uint8_t *row, const float *x, size_t k)
 
 LANES_INLINE void add_int8(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
 {
-    const int8x8_t quad = vreinterpret_s8_s32(vset_lane_s32(x[0], vdup_n_s32(0), 0));
 #pragma GCC unroll 8
     for (size_t v = 0; v < vecs; v++)
-        sum[v] = (lanes)vdotq_lane_s32((int32x4_t)sum[v], (int8x16_t)w[v], quad, 0);
+        __asm__("sdot %0.4s, %1.16b, %2.4b[0]" : "+w"(sum[v]) : "w"(w[v]), "w"(x));
 }
 
 TILE_PRODUCT(product_int8_neon_dotprod, add_int8, TILE_INT8_SIGNED, 4)

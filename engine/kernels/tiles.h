@@ -65,33 +65,38 @@ LANES_INLINE ilanes load_same(const uint8_t *p)
 }
 
 /* The same step of each row: three rows share a register, because an x86 address can add up to twice another one, the
- * stride. With one for each row there are none left. */
+ * stride. With one for each row there are none left; arm64, whose addresses cannot, has more. */
+#if defined __aarch64__
+enum { STEPS_SHARE = 1 };
+#else
+enum { STEPS_SHARE = 3 };
+#endif
 struct steps {
-    const uint8_t *of[(GEMM_ROWS_MAX + 2) / 3];
+    const uint8_t *of[(GEMM_ROWS_MAX + STEPS_SHARE - 1) / STEPS_SHARE];
     size_t stride;
 };
 
 LANES_INLINE struct steps steps_at(const uint8_t *x, size_t stride, size_t rows)
 {
     struct steps s = {.stride = stride};
-#pragma GCC unroll 4
-    for (size_t r = 0; r < rows; r += 3)
-        s.of[r / 3] = x + r * stride;
+#pragma GCC unroll 12
+    for (size_t r = 0; r < rows; r += STEPS_SHARE)
+        s.of[r / STEPS_SHARE] = x + r * stride;
     return s;
 }
 
 LANES_INLINE const uint8_t *steps_row(const struct steps *s, size_t r)
 {
-    return s->of[r / 3] + r % 3 * s->stride;
+    return s->of[r / STEPS_SHARE] + r % STEPS_SHARE * s->stride;
 }
 
 /* The compiler must not see through this, or it would count in its own way. */
 LANES_INLINE void steps_next(struct steps *s, size_t rows, size_t bytes)
 {
-#pragma GCC unroll 4
-    for (size_t r = 0; r < rows; r += 3) {
-        s->of[r / 3] += bytes;
-        __asm__("" : "+r"(s->of[r / 3]));
+#pragma GCC unroll 12
+    for (size_t r = 0; r < rows; r += STEPS_SHARE) {
+        s->of[r / STEPS_SHARE] += bytes;
+        __asm__("" : "+r"(s->of[r / STEPS_SHARE]));
     }
 }
 
