@@ -6,19 +6,16 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "config/settings.h"
-#include "server/core/metrics.h"
 #include "server/core/watcher.h"
 #include "server/models/hosted_model.h"
 #include "server/session/sessions.h"
 #include "tests/support/random.h"
-
-#define MODEL "tests/data/golden/lm-local-8"
+#include "tests/support/session_scene.h"
 
 enum { THREADS = 8, STEPS = 1500, SHARED = 6, MOST = 40, FOR_ONE = MOST - MOST / 4 };
 
@@ -32,49 +29,19 @@ static struct hosted_model *hosted;
 
 static int start(void **state)
 {
-    static const char *const endpoints[] = {"/"};
-    struct found_model found = {.name = "text", .path = MODEL};
-    struct error err = {.message = ""};
     (void)state;
-    metrics_init(endpoints, 1);
-    settings_init(&settings);
-    settings.threads = 1;
+    if (session_scene_begin(&settings, &watcher, &hosted) != 0)
+        return -1;
     settings.sessions_max = MOST;
     settings.session_ttl_s = 600;
-    if (watcher_start(&watcher, &err) != OK || hosted_model_load(&hosted, &found, &settings, &err) != OK ||
-        sessions_create(&sessions, &settings, watcher, &err) != OK) {
-        print_error("%s\n", err.message);
-        return -1;
-    }
-    return 0;
+    return sessions_create(&sessions, &settings, watcher, NULL) == OK ? 0 : -1;
 }
 
 static int stop(void **state)
 {
     (void)state;
     sessions_free(sessions);
-    watcher_free(watcher);
-    hosted_model_release(hosted);
-    return 0;
-}
-
-/* A state that says how often it was moved on: by its number of draws and by each of its bytes. */
-static bool make_snapshot(struct stream_snapshot *ret, uint64_t draws)
-{
-    if (stream_snapshot_create(ret, 4, 1, 64, NULL) != OK)
-        return false;
-    ret->position = 4;
-    ret->sampler.draws = draws;
-    memset(ret->memory, (int)(draws & 0xFF), stream_snapshot_bytes(ret));
-    return true;
-}
-
-static bool is_whole(const struct stream_snapshot *s)
-{
-    for (size_t i = 0; i < stream_snapshot_bytes(s); i++)
-        if (s->memory[i] != (uint8_t)(s->sampler.draws & 0xFF))
-            return false;
-    return true;
+    return session_scene_end(watcher, hosted);
 }
 
 static enum status add(const struct client_id *who, struct stream_snapshot *s, struct session_info *ret)
@@ -102,21 +69,21 @@ static void a_state_that_was_given_stays(void **state)
     (void)state;
     struct session_info made, held, fork[2];
     struct stream_snapshot s;
-    assert_true(make_snapshot(&s, 7));
+    assert_true(session_scene_state(&s, 7));
     assert_int_equal(add(&anybody, &s, &made), OK);
     assert_int_equal(fork_of(&anybody, made.head.id, 2, fork), OK);
     assert_int_equal(made.snapshot.sampler.options.sample, 0);
     assert_int_equal(fork[0].snapshot.sampler.options.sample + fork[1].snapshot.sampler.options.sample, 1 + 2);
     assert_int_equal(sessions_begin(sessions, &anybody, made.head.id, &held, NULL), OK);
-    assert_true(make_snapshot(&s, 8));
+    assert_true(session_scene_state(&s, 8));
     assert_int_equal(sessions_write(sessions, &held, &s, NULL), OK);
     sessions_end(sessions, &held);
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(sessions_remove(sessions, &anybody, fork[i].head.id, NULL), OK);
     assert_int_equal(sessions_remove(sessions, &anybody, made.head.id, NULL), OK);
     assert_int_equal(sessions_remove(sessions, &anybody, made.head.id, NULL), ERR_NOT_FOUND);
-    assert_true(made.snapshot.sampler.draws == 7 && is_whole(&made.snapshot));
-    assert_true(fork[1].snapshot.sampler.draws == 7 && is_whole(&fork[1].snapshot));
+    assert_true(session_scene_is_at(&made.snapshot, 7));
+    assert_true(session_scene_is_at(&fork[1].snapshot, 7));
     session_info_clear(&made);
     session_info_clear(&fork[0]);
     session_info_clear(&fork[1]);
@@ -127,7 +94,7 @@ static void one_that_was_removed_while_it_is_held_ends_with_that(void **state)
     (void)state;
     struct session_info made, held, none;
     struct stream_snapshot s;
-    assert_true(make_snapshot(&s, 1));
+    assert_true(session_scene_state(&s, 1));
     assert_int_equal(add(&alice, &s, &made), OK);
     assert_int_equal(sessions_begin(sessions, &alice, made.head.id, &held, NULL), OK);
     assert_int_equal(sessions_begin(sessions, &alice, made.head.id, &none, NULL), ERR_CONFLICT);
@@ -135,7 +102,7 @@ static void one_that_was_removed_while_it_is_held_ends_with_that(void **state)
     assert_int_equal(sessions_begin(sessions, &anybody, made.head.id, &none, NULL), ERR_NOT_FOUND);
     assert_int_equal(sessions_remove(sessions, &alice, made.head.id, NULL), OK);
     assert_int_equal(sessions_find(sessions, &alice, made.head.id, &none, NULL), ERR_NOT_FOUND);
-    assert_true(make_snapshot(&s, 2));
+    assert_true(session_scene_state(&s, 2));
     assert_int_equal(sessions_write(sessions, &held, &s, NULL), OK);
     sessions_end(sessions, &held);
     assert_int_equal(sessions_find(sessions, &alice, made.head.id, &none, NULL), ERR_NOT_FOUND);
@@ -148,13 +115,13 @@ static void forks_count_for_who_forks(void **state)
     (void)state;
     static struct session_info made, forks[MOST], more;
     struct stream_snapshot s;
-    assert_true(make_snapshot(&s, 1));
+    assert_true(session_scene_state(&s, 1));
     assert_int_equal(add(&anybody, &s, &made), OK);
     assert_int_equal(fork_of(&neighbour, made.head.id, FOR_ONE, forks), ERR_SESSIONS); /* one more than is for him */
     assert_int_equal(fork_of(&neighbour, made.head.id, FOR_ONE - 1, forks), OK);
     assert_int_equal(fork_of(&neighbour, made.head.id, 1, &more), ERR_SESSIONS);
     assert_int_equal(fork_of(&bob, made.head.id, 1, &more), ERR_NOT_FOUND);
-    assert_true(make_snapshot(&s, 1));
+    assert_true(session_scene_state(&s, 1));
     assert_int_equal(add(&bob, &s, &more), OK); /* his first */
     assert_int_equal(sessions_remove(sessions, &bob, more.head.id, NULL), OK);
     session_info_clear(&more);
@@ -180,17 +147,17 @@ static void sessions_of_a_client_that_does_not_stay_go(void **state)
     struct session_info idle, busy, held, bobs, none;
     struct stream_snapshot s;
     unsigned asked = 0;
-    assert_true(make_snapshot(&s, 1));
+    assert_true(session_scene_state(&s, 1));
     assert_int_equal(add(&alice, &s, &idle), OK);
     assert_int_equal(fork_of(&alice, idle.head.id, 1, &busy), OK);
     assert_int_equal(sessions_begin(sessions, &alice, busy.head.id, &held, NULL), OK);
-    assert_true(make_snapshot(&s, 1));
+    assert_true(session_scene_state(&s, 1));
     assert_int_equal(add(&bob, &s, &bobs), OK);
     sessions_keep(sessions, is_not_alice, &asked);
     assert_int_equal(asked, 2);
     assert_int_equal(sessions_find(sessions, &alice, idle.head.id, &none, NULL), ERR_NOT_FOUND);
     assert_int_equal(sessions_find(sessions, &alice, busy.head.id, &none, NULL), ERR_NOT_FOUND);
-    assert_true(make_snapshot(&s, 2));
+    assert_true(session_scene_state(&s, 2));
     assert_int_equal(sessions_write(sessions, &held, &s, NULL), OK);
     sessions_end(sessions, &held);
     assert_int_equal(sessions_find(sessions, &alice, busy.head.id, &none, NULL), ERR_NOT_FOUND);
@@ -229,9 +196,9 @@ static void move(size_t i, bool moves)
     }
     if (atomic_fetch_add(&party.holders[i], 1) != 0)
         fault("two have a session");
-    if (!is_whole(&held.snapshot) || held.snapshot.sampler.draws != atomic_load(&party.moves[i]))
+    if (!session_scene_is_at(&held.snapshot, atomic_load(&party.moves[i])))
         fault("a session is not where it was left");
-    const bool made = moves && make_snapshot(&s, held.snapshot.sampler.draws + 1);
+    const bool made = moves && session_scene_state(&s, held.snapshot.sampler.draws + 1);
     if (made)
         (void)atomic_fetch_add(&party.moves[i], 1);
     (void)atomic_fetch_sub(&party.holders[i], 1);
@@ -251,7 +218,7 @@ static void fork_and_drop(size_t i, size_t count)
         return;
     }
     for (size_t k = 0; k < count; k++) {
-        if (!is_whole(&forks[k].snapshot))
+        if (!session_scene_is_at(&forks[k].snapshot, forks[k].snapshot.sampler.draws))
             fault("a fork is not whole");
         if (sessions_remove(sessions, &anybody, forks[k].head.id, NULL) != OK)
             fault("a fork is gone");
@@ -264,7 +231,7 @@ static void add_and_drop(const struct client_id *owner)
 {
     struct session_info made, found;
     struct stream_snapshot s;
-    if (!make_snapshot(&s, 3))
+    if (!session_scene_state(&s, 3))
         return;
     const enum status st = add(owner, &s, &made);
     if (st != OK) {
@@ -296,7 +263,7 @@ static void list_all(const struct client_id *who)
             fault("a page of sessions is not what it may be");
         before = next;
         for (size_t i = 0; i < count; i++) {
-            if (!is_whole(&page[i].snapshot) || page[i].expires_in_s == 0)
+            if (!session_scene_is_at(&page[i].snapshot, page[i].snapshot.sampler.draws) || page[i].expires_in_s == 0)
                 fault("a session that is listed is none");
             session_info_clear(&page[i]);
         }
@@ -338,7 +305,7 @@ static void threads_do_not_disturb_each_other(void **state)
     for (size_t i = 0; i < SHARED; i++) {
         struct session_info made;
         struct stream_snapshot s;
-        assert_true(make_snapshot(&s, 0));
+        assert_true(session_scene_state(&s, 0));
         assert_int_equal(add(&anybody, &s, &made), OK);
         memcpy(party.ids[i], made.head.id, sizeof made.head.id);
         session_info_clear(&made);
@@ -365,7 +332,7 @@ static void threads_do_not_disturb_each_other(void **state)
     for (int i = 0; i <= MOST; i++) {
         const struct client_id who = {CLIENT_IPV4, {127, 0, 1, (uint8_t)i}};
         struct stream_snapshot s;
-        assert_true(make_snapshot(&s, 0));
+        assert_true(session_scene_state(&s, 0));
         assert_int_equal(add(&who, &s, &made), i < MOST ? OK : ERR_SESSIONS);
         if (i < MOST)
             session_info_clear(&made);

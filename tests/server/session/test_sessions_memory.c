@@ -6,22 +6,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "config/settings.h"
-#include "server/core/log.h"
-#include "server/core/metrics.h"
 #include "server/core/watcher.h"
 #include "server/models/hosted_model.h"
 #include "server/session/sessions.h"
 #include "tests/support/refused_memory.h"
+#include "tests/support/session_scene.h"
 #include "tests/support/temp_dir.h"
-
-#define MODEL "tests/data/golden/lm-local-8"
 
 static const struct client_id alice = {CLIENT_KEY, "alice"};
 
@@ -42,21 +37,12 @@ static void begin_again(void)
 
 static int start(void **state)
 {
-    static const char *const endpoints[] = {"/"};
-    struct found_model found = {.name = "text", .path = MODEL};
-    struct error err = {.message = ""};
     (void)state;
-    log_init(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
-    metrics_init(endpoints, 1);
-    settings_init(&settings);
-    settings.threads = 1;
     temp_dir_create(dir);
+    if (session_scene_begin(&settings, &watcher, &hosted) != 0)
+        return -1;
     assert_true(strlen(dir) < sizeof settings.sessions_dir);
     memcpy(settings.sessions_dir, dir, strlen(dir) + 1);
-    if (watcher_start(&watcher, &err) != OK || hosted_model_load(&hosted, &found, &settings, &err) != OK) {
-        print_error("%s\n", err.message);
-        return -1;
-    }
     begin_again();
     return 0;
 }
@@ -65,31 +51,18 @@ static int stop(void **state)
 {
     (void)state;
     sessions_free(sessions);
-    watcher_free(watcher);
-    hosted_model_release(hosted);
     temp_dir_remove(dir);
-    return 0;
+    return session_scene_end(watcher, hosted);
 }
 
 /* ---- what is done ------------------------------------------------------------------------------------------------ */
-
-static bool make_snapshot(struct stream_snapshot *ret, uint64_t draws)
-{
-    if (stream_snapshot_create(ret, 4, 1, 64, NULL) != OK)
-        return false;
-    ret->position = 4;
-    sampler_options_default(&ret->sampler.options);
-    ret->sampler.draws = draws;
-    memset(ret->memory, 1, stream_snapshot_bytes(ret));
-    return true;
-}
 
 static enum status begin_one(const char *id, uint64_t draws)
 {
     struct stream_snapshot s;
     struct session_info made;
     unsigned wait_s;
-    if (!make_snapshot(&s, draws))
+    if (!session_scene_state(&s, draws))
         return ERR_NOMEM;
     enum status st = sessions_add(sessions, &alice, id, hosted, &s, &made, &wait_s, NULL);
     if (st != OK) {
@@ -111,7 +84,7 @@ static enum status move_one(const char *id, uint64_t draws)
         return st;
     if (held.state == NULL)
         st = sessions_fetch(sessions, &held, NULL);
-    if (st == OK && !make_snapshot(&s, draws))
+    if (st == OK && !session_scene_state(&s, draws))
         st = ERR_NOMEM;
     if (st == OK) {
         st = sessions_write(sessions, &held, &s, NULL);

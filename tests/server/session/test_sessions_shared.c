@@ -5,22 +5,18 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "config/settings.h"
 #include "server/core/clock.h"
-#include "server/core/log.h"
-#include "server/core/metrics.h"
 #include "server/core/watcher.h"
 #include "server/models/hosted_model.h"
 #include "server/session/sessions.h"
 #include "tests/support/daemon.h"
 #include "tests/support/redis_server.h"
-
-#define MODEL "tests/data/golden/lm-local-8"
+#include "tests/support/session_scene.h"
 
 enum { TTL_S = 600, NAME_BYTES = 96, TRIES = 5000, LEASE_MS = 2000 };
 
@@ -36,29 +32,18 @@ static struct sessions *here, *there;
 
 static int start(void **state)
 {
-    static const char *const endpoints[] = {"/"};
-    struct found_model found = {.name = "text", .path = MODEL};
-    struct error err = {.message = ""};
     (void)state;
-    log_init(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
-    metrics_init(endpoints, 1);
-    settings_init(&settings);
-    settings.threads = 1;
+    if (session_scene_begin(&settings, &watcher, &hosted) != 0)
+        return -1;
     settings.session_ttl_s = TTL_S;
     settings.sessions_redis_timeout_ms = 600000;
-    if (watcher_start(&watcher, &err) != OK || hosted_model_load(&hosted, &found, &settings, &err) != OK) {
-        print_error("%s\n", err.message);
-        return -1;
-    }
     return 0;
 }
 
 static int stop(void **state)
 {
     (void)state;
-    watcher_free(watcher);
-    hosted_model_release(hosted);
-    return 0;
+    return session_scene_end(watcher, hosted);
 }
 
 static struct sessions *open_sessions(const char *name)
@@ -96,11 +81,7 @@ static int tear_down(void **state)
 static struct stream_snapshot snapshot_of(uint64_t draws)
 {
     struct stream_snapshot s;
-    assert_int_equal(stream_snapshot_create(&s, 4, 1, 64, NULL), OK);
-    s.position = 4;
-    sampler_options_default(&s.sampler.options);
-    s.sampler.draws = draws;
-    memset(s.memory, (int)draws, stream_snapshot_bytes(&s));
+    assert_true(session_scene_state(&s, draws));
     return s;
 }
 

@@ -17,16 +17,14 @@
 #include <cmocka.h>
 
 #include "config/settings.h"
-#include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/core/watcher.h"
 #include "server/models/hosted_model.h"
 #include "server/session/sessions.h"
 #include "server/session/store_dir.h"
 #include "tests/support/random.h"
+#include "tests/support/session_scene.h"
 #include "tests/support/temp_dir.h"
-
-#define MODEL "tests/data/golden/lm-local-8"
 
 enum { IN_MEMORY = 3, STORED = 8, MUTATIONS = 5000, FILES_MAX = 64 };
 
@@ -58,30 +56,19 @@ static void begin_again(void)
 
 static int start(void **state)
 {
-    static const char *const endpoints[] = {"/"};
-    struct found_model found = {.name = "text", .path = MODEL};
-    struct error err = {.message = ""};
     (void)state;
-    log_init(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
-    metrics_init(endpoints, 1);
-    settings_init(&settings);
-    settings.threads = 1;
+    if (session_scene_begin(&settings, &watcher, &hosted) != 0)
+        return -1;
     settings.sessions_max = IN_MEMORY;
     settings.sessions_stored_max = STORED;
     settings.session_ttl_s = 600;
-    if (watcher_start(&watcher, &err) != OK || hosted_model_load(&hosted, &found, &settings, &err) != OK) {
-        print_error("%s\n", err.message);
-        return -1;
-    }
     return 0;
 }
 
 static int stop(void **state)
 {
     (void)state;
-    watcher_free(watcher);
-    hosted_model_release(hosted);
-    return 0;
+    return session_scene_end(watcher, hosted);
 }
 
 static int set_up(void **state)
@@ -104,24 +91,11 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* A state that says how often it was moved on: by its number of draws and by each of its bytes. */
 static struct stream_snapshot snapshot_of(uint64_t draws)
 {
     struct stream_snapshot s;
-    assert_int_equal(stream_snapshot_create(&s, 4, 1, 64, NULL), OK);
-    s.position = 4;
-    sampler_options_default(&s.sampler.options);
-    s.sampler.options.seed = 77;
-    s.sampler.draws = draws;
-    memset(s.memory, (int)(draws & 0xFF), stream_snapshot_bytes(&s));
+    assert_true(session_scene_state(&s, draws));
     return s;
-}
-
-static void assert_is_at(const struct stream_snapshot *s, uint64_t draws)
-{
-    assert_true(s->sampler.draws == draws);
-    for (size_t i = 0; i < stream_snapshot_bytes(s); i++)
-        assert_int_equal(s->memory[i], draws & 0xFF);
 }
 
 static enum status try_add(const struct client_id *who, const char *id, uint64_t draws, char out[SESSION_ID_BYTES],
@@ -167,7 +141,7 @@ static void assert_found(const struct client_id *who, const char *id, uint64_t d
     struct error err;
     if (find(who, id, &i, &err) != OK)
         fail_msg("%s", err.message);
-    assert_is_at(&i.snapshot, draws);
+    assert_true(session_scene_is_at(&i.snapshot, draws));
     session_info_clear(&i);
 }
 
@@ -306,7 +280,7 @@ static void forks_are_written_and_draw_for_themselves(void **state)
         assert_int_equal(sessions_fork(sessions, &alice, &of, 2, forks, &wait_s, &err), OK);
         assert_int_equal(sessions_write_new(sessions, forks, 2, &err), OK);
         for (size_t i = 0; i < 2; i++) {
-            assert_is_at(&forks[i].snapshot, 3);
+            assert_true(session_scene_is_at(&forks[i].snapshot, 3));
             samples[2 * round + i] = forks[i].snapshot.sampler.options.sample;
             sessions_end(sessions, &forks[i]);
         }
@@ -337,7 +311,7 @@ static void forks_of_two_requests_at_once_differ(void **state)
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(sessions_fork(sessions, &alice, &of[i], 1, &forks[i], &wait_s, &err), OK);
         assert_int_equal(sessions_write_new(sessions, &forks[i], 1, &err), OK);
-        assert_is_at(&forks[i].snapshot, 3);
+        assert_true(session_scene_is_at(&forks[i].snapshot, 3));
     }
     assert_int_not_equal(forks[0].snapshot.sampler.options.sample, forks[1].snapshot.sampler.options.sample);
     for (size_t i = 0; i < 2; i++) {

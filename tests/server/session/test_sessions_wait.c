@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -15,12 +14,10 @@
 
 #include "config/settings.h"
 #include "server/core/clock.h"
-#include "server/core/metrics.h"
 #include "server/core/watcher.h"
 #include "server/models/hosted_model.h"
 #include "server/session/sessions.h"
-
-#define MODEL "tests/data/golden/lm-local-8"
+#include "tests/support/session_scene.h"
 
 enum { TTL_S = 600 };
 
@@ -43,42 +40,30 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
 
 static int start(void **state)
 {
-    static const char *const endpoints[] = {"/"};
-    struct found_model found = {.name = "text", .path = MODEL};
-    struct error err = {.message = ""};
     (void)state;
-    metrics_init(endpoints, 1);
-    settings_init(&settings);
-    settings.threads = 1;
-    settings.session_ttl_s = TTL_S;
-    if (hosted_model_load(&hosted, &found, &settings, &err) != OK) {
-        print_error("%s\n", err.message);
+    if (session_scene_begin(&settings, &watcher, &hosted) != 0)
         return -1;
-    }
+    settings.session_ttl_s = TTL_S;
     return 0;
 }
 
 static int stop(void **state)
 {
     (void)state;
-    hosted_model_release(hosted);
-    return 0;
+    return session_scene_end(watcher, hosted);
 }
 
 static void begin(uint32_t most, uint32_t of_client)
 {
-    struct error err;
     settings.sessions_max = most;
     settings.sessions_per_key_max = of_client;
     atomic_store(&later_s, 0);
-    assert_int_equal(watcher_start(&watcher, &err), OK);
     assert_int_equal(sessions_create(&sessions, &settings, watcher, NULL), OK);
 }
 
 static void end(void)
 {
     sessions_free(sessions);
-    watcher_free(watcher);
 }
 
 /* At that time; 0: it is made, and its id is put into `id`, else it is refused with this wait. */
@@ -88,9 +73,7 @@ static void expect(const struct client_id *who, int at_s, unsigned want_s, char 
     struct session_info made;
     unsigned wait_s = 0;
     atomic_store(&later_s, at_s);
-    assert_int_equal(stream_snapshot_create(&s, 4, 1, 64, NULL), OK);
-    s.position = 4;
-    memset(s.memory, 0, stream_snapshot_bytes(&s));
+    assert_true(session_scene_state(&s, 0));
     const enum status st = sessions_add(sessions, who, NULL, hosted, &s, &made, &wait_s, NULL);
     assert_int_equal(wait_s, want_s);
     if (st != OK) {
