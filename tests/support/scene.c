@@ -194,6 +194,21 @@ static bool take_id(struct reply *r, char id[64])
     return id[0] != '\0';
 }
 
+/* How often its text has gone on, from 1; 0: that was not told. */
+static long turn_of(const char *id)
+{
+    const struct reply none = {0};
+    struct reply r;
+    long status, turn = 0;
+    if (session_step("GET", id, "", NULL, &none, &r, &status)) {
+        json_t *value = reply_json(&r);
+        turn = (long)json_integer_value(json_object_get(value, "turn"));
+        json_decref(value);
+        reply_clear(&r);
+    }
+    return turn;
+}
+
 static long visit_session(void)
 {
     static char create[] = "{\"model\": \"text\", \"prompt\": \"ab\", \"seed\": 1}", empty[] = "{}";
@@ -209,6 +224,9 @@ static long visit_session(void)
         fail_msg("a session without an id");
     (void)snprintf(text, sizeof text, "{\"session\": \"%s\", \"max_tokens\": 2}", id);
     status = ask(&(struct request){.path = "/generate", .type = JSON, .body = text, .size = strlen(text)}, NULL);
+    const long turn = turn_of(id);
+    if (status != 0 && turn != 0 && turn != (status == 200 ? 2 : 1))
+        fail_msg("/generate was answered %ld, and the session's turn is %ld", status, turn);
     fine = status == 200 && session_step("POST", id, "/fork", JSON, &more, &r, &status);
     if (fine && !take_id(&r, forked))
         fail_msg("a fork without an id");
