@@ -140,7 +140,7 @@ enum status generate_job_create(struct job **ret, struct hosted_model *model, co
         free(g);
         return ERR_NOMEM;
     }
-    g->job.given = in->prompt_bytes - in->from.pending_count;
+    g->job.given = in->prompt_bytes - in->from.pending_count; /* what a state has pending was given before */
     g->job.most = (uint64_t)g->sample_count * in->max_tokens;
     g->job.streams = in->stream;
     g->job.moves = in->stream && in->moves;
@@ -337,7 +337,6 @@ static enum job_finish end_locked(struct job *j, enum status st, enum job_finish
 
 /* ---- the kind -------------------------------------------------------------------------------------------------- */
 
-/* Without what a state has pending: that was given before. */
 const struct job_kind job_kind_generate = {
     .free = free_job,
     .end_locked = end_locked,

@@ -196,16 +196,6 @@ static bool touch(struct session_store *s, const struct session_key *key, const 
     return true;
 }
 
-/* The files of the folder, from the first; NULL: it cannot be read. */
-static DIR *list(const struct store_dir *d)
-{
-    const int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *files = fd >= 0 ? fdopendir(fd) : NULL;
-    if (files == NULL && fd >= 0)
-        (void)close(fd);
-    return files;
-}
-
 static void free_store(struct session_store *s)
 {
     struct store_dir *d = dir_of(s);
@@ -363,16 +353,20 @@ static void settle(struct store_dir *d, const char *aside)
         (void)unlinkat(d->fd, aside, 0);
 }
 
-/* Before anything is listed, so that each file is met once. Returns how many files there are, or more. */
-static size_t settle_all(struct store_dir *d)
+static enum status list(const struct store_dir *d, struct dirent ***names, size_t *count, struct error *err)
 {
-    DIR *files = list(d);
-    size_t count = 0;
-    for (const struct dirent *f; files != NULL && (f = readdir(files)) != NULL; count++)
-        settle(d, f->d_name);
-    if (files != NULL)
-        (void)closedir(files);
-    return count;
+    const int n = scandirat(d->fd, ".", names, NULL, NULL);
+    if (n < 0)
+        return fail(d, "list", "", err);
+    *count = (size_t)n;
+    return OK;
+}
+
+static void free_names(struct dirent **names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(names[i]);
+    free((void *)names);
 }
 
 /* One file of the folder. *is_session: it is to be listed, if only to be removed one day. Errors: ERR_NOMEM. */
@@ -396,18 +390,25 @@ static enum status take_in(struct store_dir *d, const char *name, struct store_d
 enum status store_dir_list(struct session_store *s, struct store_dir_found **ret, size_t *count, struct error *err)
 {
     struct store_dir *d = dir_of(s);
-    const size_t room = settle_all(d);
-    struct store_dir_found *all = calloc(room + 1, sizeof *all);
+    struct dirent **names;
+    size_t n = 0;
+    enum status st = list(d, &names, &n, err);
+    if (st != OK)
+        return st;
+    for (size_t i = 0; i < n; i++) /* before the others, so that each file is met once */
+        settle(d, names[i]->d_name);
+    free_names(names, n);
+    st = list(d, &names, &n, err);
+    if (st != OK)
+        return st;
+    struct store_dir_found *all = calloc(n + 1, sizeof *all);
     if (all == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the sessions that are kept");
+        st = error_set(err, ERR_NOMEM, "out of memory for the sessions that are kept");
     size_t found = 0;
-    bool is_session;
-    DIR *files = list(d);
-    enum status st = files != NULL ? OK : fail(d, "list", "", err);
-    for (const struct dirent *f; st == OK && found < room && (f = readdir(files)) != NULL; found += is_session)
-        st = take_in(d, f->d_name, &all[found], &is_session, err);
-    if (files != NULL)
-        (void)closedir(files);
+    bool is_session = false;
+    for (size_t i = 0; i < n && st == OK; i++, found += is_session)
+        st = take_in(d, names[i]->d_name, &all[found], &is_session, err);
+    free_names(names, n);
     if (st != OK) {
         free(all);
         return st;

@@ -137,7 +137,7 @@ static void settings_of_passed_sockets_may_be_off(void **state)
                                                          "--listen-unix-mode=999", NULL}),
                      0);
     assert_int_equal(aftd.port, port);
-    assert_log_has("warning listen_", false);
+    assert_log_has("info listen_address, listen_port and listen_unix are not used", true);
     end();
 }
 

@@ -132,6 +132,16 @@ static void queries_and_probes_are_not_in_the_log(void **state)
     free(log);
 }
 
+static void probes_are_in_the_log_of_who_debugs(void **state)
+{
+    (void)state;
+    daemon_start(&aftd, (const char *const[]){"--log-level=debug", NULL});
+    expect("GET", "/healthz", NULL, 200);
+    char *log = log_of_all();
+    assert_non_null(strstr(log, " debug GET /healthz 200 "));
+    free(log);
+}
+
 static void a_request_says_what_happened(void **state)
 {
     static const char pattern[] =
@@ -175,6 +185,7 @@ int main(void)
         cmocka_unit_test_teardown(a_sessions_id_is_not_in_the_log, tear_down),
         cmocka_unit_test_teardown(other_paths_are_logged_as_they_are, tear_down),
         cmocka_unit_test_teardown(queries_and_probes_are_not_in_the_log, tear_down),
+        cmocka_unit_test_teardown(probes_are_in_the_log_of_who_debugs, tear_down),
         cmocka_unit_test_teardown(a_request_says_what_happened, tear_down),
         cmocka_unit_test_teardown(long_paths_are_cut, tear_down),
     };
