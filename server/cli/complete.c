@@ -1,19 +1,17 @@
 /* complete.c - aft complete MODEL [PICTURE] -o PNG, or [PICTURE] and a daemon: the first rows of a picture are kept,
  * the rest is drawn by a model of sub-pixels, as POST /complete does it. Single threaded. */
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "engine/sampler.h"
 #include "server/cli/cli.h"
+#include "server/cli/local_lane.h"
 #include "server/cli/remote.h"
 #include "server/cli/sampling.h"
+#include "server/kinds/complete.h"
 #include "server/media/picture.h"
 #include "server/media/picture_grid.h"
 
-enum { PREFILL_ROWS = 64 }; /* sub-pixels of a pass over what is given */
 #define ROWS_UNSET UINT64_MAX
 
 /* What the command line says. */
@@ -26,92 +24,7 @@ struct wish {
     struct remote remote;
 };
 
-/* Samples that are drawn side by side, each in a stream of its own. */
-struct drawing {
-    const struct model_config *config;
-    struct engine *engine;
-    uint32_t samples, total, known; /* total, known: sub-pixels of a picture */
-    uint8_t *pixels;                /* [samples, total] */
-    float *logits;                  /* [samples, BYTE_VALUES] */
-    struct sampler samplers[COMPLETE_SAMPLES_MAX];
-};
-
 /* ---- by an engine of our own ------------------------------------------------------------------------------------- */
-
-/* The first rows of the model's view of the picture, for each sample. */
-static int read_known(struct drawing *d, const char *path)
-{
-    uint8_t *pixels = NULL;
-    const int code = cli_read_pixels(&pixels, path, d->config);
-    for (uint32_t i = 0; i < d->samples && code == CLI_OK; i++)
-        memcpy(d->pixels + (size_t)i * d->total, pixels, d->known);
-    free(pixels);
-    return code;
-}
-
-/* Feed the first stream what is given, and let the others go on from there. The logits are those of the next
- * sub-pixel. */
-static void feed_known(struct drawing *d, bool starts)
-{
-    static const uint8_t start = 0; /* its place in the stream is the start embedding's */
-    const uint32_t first = starts ? 1 : 0, size = d->known + first;
-    engine_stream_reset(d->engine, 0);
-    for (uint32_t at = 0; at < size;) {
-        const uint32_t left = size - at, n = at < first ? 1 : left < PREFILL_ROWS ? left : PREFILL_ROWS;
-        const struct engine_part part = {.count = n,
-                                         .bytes = at < first ? &start : d->pixels + (at - first),
-                                         .logits = n == left ? d->logits : NULL};
-        engine_feed(d->engine, &part, 1);
-        at += n;
-    }
-    for (uint32_t i = 1; i < d->samples; i++) {
-        engine_stream_copy(d->engine, 0, i);
-        memcpy(d->logits + (size_t)i * BYTE_VALUES, d->logits, BYTE_VALUES * sizeof *d->logits);
-    }
-}
-
-/* One sub-pixel of each sample, drawn from the logits, and fed unless it is the last. */
-static bool draw_next(struct drawing *d, uint32_t at)
-{
-    struct engine_part parts[COMPLETE_SAMPLES_MAX];
-    for (uint32_t i = 0; i < d->samples; i++) {
-        float *logits = d->logits + (size_t)i * BYTE_VALUES;
-        uint8_t *value = d->pixels + (size_t)i * d->total + at;
-        if (!cli_check_logits(logits, BYTE_VALUES))
-            return false;
-        *value = sampler_draw(&d->samplers[i], logits);
-        sampler_accept(&d->samplers[i], *value);
-        parts[i] = (struct engine_part){.stream = i, .count = 1, .bytes = value, .logits = logits};
-    }
-    if (at + 1 < d->total)
-        engine_feed(d->engine, parts, d->samples);
-    return true;
-}
-
-/* False, and why is printed, if the model's logits are not finite. */
-static bool draw(struct drawing *d, bool starts)
-{
-    struct cli_progress progress = cli_progress_begin(d->total - d->known);
-    bool fine = true;
-    feed_known(d, starts);
-    for (uint32_t at = d->known; at < d->total && fine; at++) {
-        fine = draw_next(d, at);
-        cli_progress_show(&progress, at + 1 - d->known, "drawn");
-    }
-    cli_progress_end(&progress);
-    return fine;
-}
-
-static int write_grid(const struct drawing *d, const struct picture_grid *g, const struct wish *w)
-{
-    struct picture picture = {0};
-    struct error err;
-    if (picture_grid_paint(&picture, g, d->samples, d->pixels, d->config->size, &err) != OK)
-        return cli_fail_error(&err);
-    const int code = cli_output_png(&w->out, &picture, w->picture);
-    picture_clear(&picture);
-    return code;
-}
 
 /* What the model decides of the wish: *known rows. */
 static int check(const struct wish *w, const struct model *m, const struct picture_grid *g, uint32_t *known)
@@ -133,38 +46,54 @@ static int check(const struct wish *w, const struct model *m, const struct pictu
     return CLI_OK;
 }
 
-static int complete(const struct wish *w, const struct model *m)
+/* Draw all samples, in a grid. */
+static int draw(const struct wish *w, struct local_lane *l, struct job *j, const struct picture_grid *g)
 {
-    struct engine_options o = {.streams_max = (uint32_t)w->samples, .rows_max = PREFILL_ROWS};
-    const uint32_t *size = m->config.size;
-    const struct picture_grid g = picture_grid_lay_out((uint32_t)w->samples, size, (uint32_t)w->scale);
-    struct drawing d = {.config = &m->config, .samples = (uint32_t)w->samples, .total = 3 * size[0] * size[1]};
-    struct sampler_options sampler;
+    const struct complete_job *c = complete_job_of(j);
+    struct picture picture = {0};
+    struct error err;
+    struct cli_progress progress = cli_progress_begin((size_t)j->most);
+    while (local_lane_step(l, j))
+        cli_progress_show(&progress, job_look(j).generated, "drawn");
+    cli_progress_end(&progress);
+    int code = local_lane_end(l, j);
+    if (code != CLI_OK)
+        return code;
+    if (picture_grid_paint(&picture, g, c->in.samples, c->pixels, l->model->model->config.size, &err) != OK)
+        return cli_fail_error(&err);
+    code = cli_output_png(&w->out, &picture, w->picture);
+    picture_clear(&picture);
+    return code;
+}
+
+/* Takes the model. */
+static int complete(const struct wish *w, struct model *m)
+{
+    const uint32_t samples = (uint32_t)w->samples, *size = m->config.size, row = 3 * size[1];
+    const struct picture_grid g = picture_grid_lay_out(samples, size, (uint32_t)w->scale);
+    struct complete_input in = {.total = row * size[0], .row_count = row, .samples = samples};
+    struct local_lane l = {.model = NULL};
+    struct job *j = NULL;
     uint32_t rows = 0;
     int code = check(w, m, &g, &rows);
     if (code == CLI_OK)
-        code = cli_sampling_read(&w->sampling, &sampler);
-    if (code != CLI_OK)
+        code = cli_sampling_read(&w->sampling, &in.sampler);
+    if (code == CLI_OK && rows > 0)
+        code = cli_read_pixels(&in.known, w->picture, &m->config);
+    if (code != CLI_OK) {
+        model_free(m);
         return code;
-    for (uint32_t i = 0; i < d.samples; i++) {
-        sampler.sample = i;
-        sampler_init(&d.samplers[i], &sampler);
     }
-    d.known = 3 * size[1] * rows;
-    assert(d.samples > 0 && d.total > d.known);
-    code = CLI_FAILED;
-    uint8_t *pixels = malloc((size_t)d.samples * d.total);
-    float *logits = malloc((size_t)d.samples * BYTE_VALUES * sizeof *logits);
-    d.pixels = pixels;
-    d.logits = logits;
-    if (pixels == NULL || logits == NULL)
-        (void)cli_fail("out of memory");
-    else if ((d.known == 0 || read_known(&d, w->picture) == CLI_OK) &&
-             (d.engine = cli_open_engine(m, &w->with, &o)) != NULL && draw(&d, m->start_embed != NULL))
-        code = write_grid(&d, &g, w);
-    engine_close(d.engine);
-    free(logits);
-    free(pixels);
+    in.known_count = row * rows;
+    code = local_lane_open(&l, m, &w->with, samples, false);
+    if (code == CLI_OK)
+        code = local_lane_submit(&l, complete_job_create(&j, l.model, &in), &j);
+    if (j == NULL)
+        free(in.known);
+    if (code == CLI_OK)
+        code = draw(w, &l, j, &g);
+    job_release(j);
+    local_lane_close(&l);
     return code;
 }
 
@@ -212,7 +141,7 @@ int cli_complete(int argc, char **argv)
             REMOTE_OPTIONS(&w.remote){0},
     };
     int count;
-    int code = remote_parse(&w.remote, &w.with, options, argc, argv, 0, 1, &count);
+    const int code = remote_parse(&w.remote, &w.with, options, argc, argv, 0, 1, &count);
     if (code != CLI_OK || count < 0)
         return code;
     if (cli_output_check(&w.out) != CLI_OK)
@@ -221,7 +150,5 @@ int cli_complete(int argc, char **argv)
     if (w.remote.asks)
         return ask(&w);
     struct model *m = cli_load_model(w.remote.model, &(enum model_task){TASK_IMAGE_GENERATION});
-    code = m != NULL ? complete(&w, m) : CLI_FAILED;
-    model_free(m);
-    return code;
+    return m != NULL ? complete(&w, m) : CLI_FAILED;
 }

@@ -7,12 +7,15 @@
 #include <unistd.h>
 
 #include "server/cli/cli.h"
-#include "server/cli/coding.h"
+#include "server/cli/local_lane.h"
 #include "server/cli/remote.h"
 #include "server/cli/text_output.h"
 #include "server/coding/archive.h"
 #include "server/core/text.h"
+#include "server/kinds/code.h"
 #include "server/models/precision.h"
+
+enum { STREAMS_MAX = 64 }; /* blocks at a time: more make no step faster */
 
 /* What the command line says. */
 struct wish {
@@ -79,28 +82,73 @@ static enum status make_blocks(struct archive_blocks *ret, struct archive *archi
     return st == OK ? archive_open(ret, archive, err) : st;
 }
 
-/* Code the blocks and write what comes of it. */
-static int code_blocks(const struct wish *w, const struct model *m, struct engine *e, struct archive_blocks *b,
-                       const struct archive *archive)
+static size_t count_coded(const struct code_job *c)
 {
-    struct model_identity ours;
+    size_t coded = 0;
+    for (uint32_t i = 0; i < c->in.block_count; i++)
+        coded += c->coders[i].coded;
+    return coded;
+}
+
+/* Code the blocks in a job, which takes them and their memory: *j. */
+static int code_blocks(const struct wish *w, struct local_lane *l, const struct archive_blocks *b, struct job **j)
+{
+    const struct code_input in = {
+        .text = b->text, .code = b->code, .blocks = b->blocks, .block_count = b->count, .text_bytes = b->text_bytes};
+    const struct job_kind *kind = w->restores ? &job_kind_decompress : &job_kind_compress;
+    if (local_lane_submit(l, code_job_create(j, kind, l->model, &in), j) != CLI_OK)
+        return CLI_FAILED;
+    struct cli_progress progress = cli_progress_begin(b->text_bytes);
+    while (local_lane_step(l, *j))
+        cli_progress_show(&progress, count_coded(code_job_of(*j)), w->restores ? "restored" : "compressed");
+    cli_progress_end(&progress);
+    return local_lane_end(l, *j);
+}
+
+/* Write what came of the blocks. */
+static int write_coded(const struct wish *w, const struct archive_blocks *b, const struct archive *archive,
+                       const struct model_identity *ours)
+{
     struct error err;
     uint8_t *made = NULL;
     size_t size = 0;
-    if (identify(&ours, e, &err) != OK)
-        return cli_fail_error(&err);
-    if (w->restores && model_identity_check(&ours, &archive->id, "the archive", "body", &err) != OK)
-        return fail_file(w, &err);
-    int code = coding_run(e, m, b, w->restores);
-    if (code != CLI_OK)
-        return code;
     if (w->restores)
         return archive_check_text(archive, b->text, &err) == OK ? write_out(w, b->text, b->text_bytes)
                                                                 : fail_file(w, &err);
-    if (archive_make(&made, &size, b, &ours, &err) != OK)
+    if (archive_make(&made, &size, b, ours, &err) != OK)
         return fail_file(w, &err);
-    code = write_out(w, made, size);
+    const int code = write_out(w, made, size);
     free(made);
+    return code;
+}
+
+/* Takes the blocks. */
+static int run_blocks(const struct wish *w, struct archive_blocks *b, const struct archive *archive)
+{
+    struct model *m = cli_load_model(w->remote.model, &(enum model_task){TASK_TEXT_GENERATION});
+    struct local_lane l = {.model = NULL};
+    struct job *j = NULL;
+    struct model_identity ours;
+    struct error err;
+    int code = CLI_FAILED;
+    if (m != NULL)
+        code = local_lane_open(&l, m, &w->with,
+                               b->count < 1             ? 1
+                               : b->count < STREAMS_MAX ? b->count
+                                                        : STREAMS_MAX,
+                               false);
+    if (code == CLI_OK && identify(&ours, l.model->engine, &err) != OK)
+        code = cli_fail_error(&err);
+    if (code == CLI_OK && w->restores && model_identity_check(&ours, &archive->id, "the archive", "body", &err) != OK)
+        code = fail_file(w, &err);
+    if (code == CLI_OK && b->count > 0)
+        code = code_blocks(w, &l, b, &j);
+    if (code == CLI_OK)
+        code = write_coded(w, b, archive, &ours);
+    if (j == NULL)
+        archive_blocks_clear(b);
+    job_release(j);
+    local_lane_close(&l);
     return code;
 }
 
@@ -109,18 +157,9 @@ static int run(const struct wish *w, const uint8_t *bytes, size_t size)
     struct archive archive;
     struct archive_blocks blocks = {0};
     struct error err;
-    int code = CLI_FAILED;
     if (make_blocks(&blocks, &archive, w, bytes, size, &err) != OK)
         return fail_file(w, &err);
-    struct engine_options o = coding_options(blocks.count);
-    struct model *m = cli_load_model(w->remote.model, &(enum model_task){TASK_TEXT_GENERATION});
-    struct engine *e = m != NULL ? cli_open_engine(m, &w->with, &o) : NULL;
-    if (e != NULL)
-        code = code_blocks(w, m, e, &blocks, &archive);
-    engine_close(e);
-    model_free(m);
-    archive_blocks_clear(&blocks);
-    return code;
+    return run_blocks(w, &blocks, &archive);
 }
 
 /* ---- by a daemon ------------------------------------------------------------------------------------------------- */

@@ -9,172 +9,120 @@
 #include "engine/sampler.h"
 #include "server/cli/cli.h"
 #include "server/cli/generate.h"
+#include "server/cli/local_lane.h"
 #include "server/cli/remote.h"
 #include "server/cli/sampling.h"
 #include "server/cli/text_output.h"
 #include "server/core/text.h"
-#include "server/stream/stream_window.h"
+#include "server/kinds/generate.h"
 
-#define PREFILL_ROWS 64  /* bytes of a pass over the prompt */
+#define RING_BYTES 4096  /* of text that waits to be put out, which is done after each pass */
 #define RETRIES_MAX 1000 /* an hour */
 
 /* ---- what a user should know ------------------------------------------------------------------------------------- */
 
-void generate_tell_dropped(size_t size, size_t kept)
+struct cli_progress generate_progress(const struct generate_options *r)
 {
-    (void)fprintf(stderr, "aft generate: the prompt has %zu bytes; its last %zu are used\n", size, kept);
+    if (!r->json && !cli_output_goes_to_file())
+        return (struct cli_progress){.on = false};
+    return cli_progress_begin((size_t)r->max_tokens);
 }
 
-void generate_tell_end_of_context(uint64_t generated)
+int generate_conclude(const struct generate_options *r, const struct text_output *o, size_t prompt,
+                      const struct generate_ending *end)
 {
-    (void)fprintf(
-        stderr, "aft generate: the context is full after %llu bytes; with --context-overflow shift the text goes on\n",
-        (unsigned long long)generated);
-}
-
-int generate_print_json(const struct generate_options *r, const struct text_output *o, const char *model, uint64_t seed,
-                        size_t prompt, const struct generate_ending *end)
-{
+    const json_int_t given = (json_int_t)prompt;
+    if (end->dropped > 0)
+        (void)fprintf(stderr, "aft generate: the prompt has %zu bytes; its last %zu are used\n", prompt,
+                      prompt - (size_t)end->dropped);
+    if (strcmp(end->finish, "context") == 0)
+        (void)fprintf(stderr,
+                      "aft generate: the context is full after %" JSON_INTEGER_FORMAT
+                      " bytes; with --context-overflow shift the text goes on\n",
+                      end->generated);
     if (!r->json)
         return CLI_OK;
     json_t *text = cli_json_text(o->collected.bytes != NULL ? o->collected.bytes : "", o->collected.size);
-    const json_int_t given = (json_int_t)prompt;
-    return cli_print_json(json_pack("{s:s, s:o, s:I, s:s, s:I, s:{s:I, s:I, s:I, s:I}}", "model", model, "text", text,
-                                    "tokens", end->generated, "finish_reason", end->finish, "seed", (json_int_t)seed,
+    return cli_print_json(json_pack("{s:s, s:o, s:I, s:s, s:I, s:{s:I, s:I, s:I, s:I}}", "model", end->model, "text",
+                                    text, "tokens", end->generated, "finish_reason", end->finish, "seed", end->seed,
                                     "usage", "prompt_tokens", given, "completion_tokens", end->generated,
                                     "total_tokens", given + end->generated, "prompt_tokens_dropped", end->dropped));
 }
 
 /* ---- by an engine of our own ------------------------------------------------------------------------------------- */
 
-/* How many bytes to feed ahead beside one byte, so that all are fed where the context ends, if a text that may still
- * draw so many bytes comes to it. One that does not shift, or whose model does not feed ahead, has one state only. */
-static uint32_t count_ahead(const struct stream_window *w, uint64_t draws)
+static void ignore(void *arg)
 {
-    if (draws == 0 || w->ahead == w->stream)
-        return 0;
-    const struct stream_ahead a = stream_window_ahead(w);
-    if (draws <= a.pushes)
-        return 0;
-    const uint32_t due = (a.left + a.pushes - 1) / a.pushes, rows = a.known < due ? a.known : due;
-    return rows < PREFILL_ROWS ? rows : PREFILL_ROWS - 1;
+    (void)arg;
 }
 
-/* Feed what the window has to be fed; logits: those of its last byte [256]. `draws`: as above; 0: it is a prompt. */
-static void feed(struct stream_window *w, float *logits, uint64_t draws)
+/* Put out what was drawn since the last time. */
+static int read_news(struct job *j, struct text_output *out)
 {
-    while (w->fed < w->length) {
-        const uint32_t left = w->length - w->fed, n = left < PREFILL_ROWS ? left : PREFILL_ROWS;
-        struct engine_part parts[2] = {
-            {.stream = w->stream, .count = n, .bytes = w->elements + w->fed, .logits = n == left ? logits : NULL}};
-        const uint32_t ahead = n == 1 ? count_ahead(w, draws) : 0;
-        if (ahead > 0)
-            parts[1] = stream_window_feed_ahead(w, ahead);
-        engine_feed(w->model->engine, parts, ahead > 0 ? 2 : 1);
-        w->fed += n;
-    }
-}
-
-/* How many bytes of a prompt are used, the last ones, as by /generate. */
-static size_t kept_of(const struct stream_model *m, bool shift, size_t size)
-{
-    const uint32_t most = m->context - (m->starts ? 1 : 0), half = m->context > 1 ? m->context / 2 : most;
-    const uint32_t whole = shift || m->starts ? most : most > 1 ? most - 1 : 1;
-    return size <= whole ? size : shift ? half : whole;
-}
-
-/* Begin with the prompt, or where there is none and no start embedding, with a newline. */
-static void feed_prompt(struct stream_window *w, const uint8_t *prompt, size_t size, float *logits)
-{
-    static const uint8_t newline = '\n';
-    stream_window_reset(w);
-    if (size == 0 && !w->model->starts)
-        (void)stream_window_fill(w, &newline, 1);
-    for (size_t at = 0; at < size;) {
-        if (w->fed == w->model->window_size) /* of a context without an end */
-            stream_window_clear(w);
-        at += stream_window_fill(w, prompt + at, size - at);
-        feed(w, logits, 0);
-    }
-    feed(w, logits, 0);
-}
-
-/* Draw and print from the logits of the last byte fed, until max_tokens, a stop text or, if the text does not shift,
- * the end of the context. The last byte drawn is not fed, so prompt and text together are then at most T + 1 bytes
- * long, or T after a start embedding. */
-static int continue_text(struct stream_window *w, const struct generate_options *r, struct sampler *sampler,
-                         float *logits, struct text_output *out, struct generate_ending *end)
-{
-    uint8_t text[GENERATE_STOP_BYTES_MAX];
-    size_t size;
-    struct stop_matcher matcher;
+    static const struct job_waiter waiter = {.suspend = ignore,
+                                             .resume = ignore}; /* nobody waits: the next pass is ours */
+    uint8_t bytes[RING_BYTES];
+    struct generate_reading reading = {.size_max = sizeof bytes, .bytes = bytes};
     int code = CLI_OK;
-    struct cli_progress progress = {.on = false};
-    if (out->collects || cli_output_goes_to_file())
-        progress = cli_progress_begin((size_t)r->max_tokens);
-    stop_matcher_init(&matcher, &r->stops);
-    while (end->finish == NULL && code == CLI_OK) {
-        if (!cli_check_logits(logits, BYTE_VALUES)) {
-            code = CLI_FAILED;
-            break;
-        }
-        const uint8_t byte = sampler_draw(sampler, logits);
-        sampler_accept(sampler, byte);
-        end->generated++;
-        if (stop_matcher_feed(&matcher, byte, text, &size))
-            end->finish = "stop";
-        else if ((uint64_t)end->generated == r->max_tokens)
-            end->finish = "length";
-        else if (!stream_window_push(w, byte, r->shift))
-            end->finish = "context";
-        code = text_output_bytes(out, text, size);
-        if (code == CLI_OK && end->finish == NULL)
-            feed(w, logits, r->max_tokens - (uint64_t)end->generated);
-        cli_progress_show(&progress, (size_t)end->generated, "generated");
-    }
-    cli_progress_end(&progress);
-    if (code == CLI_OK)
-        code = text_output_bytes(out, text, stop_matcher_flush(&matcher, text));
-    text_output_end(out);
-    if (end->finish != NULL && strcmp(end->finish, "context") == 0)
-        generate_tell_end_of_context((uint64_t)end->generated);
+    job_attach(j, &waiter);
+    while (code == CLI_OK && generate_read(j, &reading) == JOB_EVENT_BYTES)
+        code = text_output_bytes(out, bytes, reading.size);
+    job_detach(j);
     return code;
 }
 
-static int generate(const struct model *m, const struct generate_options *r, const uint8_t *prompt, size_t size)
+/* Draw and put out all of the text. */
+static int draw(struct local_lane *l, struct job *j, const struct generate_options *r, struct text_output *out)
 {
-    const uint32_t ahead = r->shift && model_config_feeds_ahead(&m->config, m->pos_embed != NULL) ? 1 : 0;
-    struct engine_options o = {.streams_max = 1 + ahead, .rows_max = PREFILL_ROWS};
-    struct engine *e = cli_open_engine(m, &r->with, &o);
-    if (e == NULL)
-        return CLI_FAILED;
-    const struct stream_model model = stream_model_of(e, m->config.context);
-    struct stream_window w = {.model = &model, .ahead = ahead, .elements = malloc(model.window_size)};
+    int code = CLI_OK;
+    struct cli_progress progress = generate_progress(r);
+    for (bool goes_on = true; goes_on && code == CLI_OK;) {
+        goes_on = local_lane_step(l, j);
+        code = read_news(j, out);
+        cli_progress_show(&progress, job_look(j).generated, "generated");
+    }
+    cli_progress_end(&progress);
+    const int ended = local_lane_end(l, j);
+    text_output_end(out);
+    return code == CLI_OK ? ended : code;
+}
+
+/* Takes the model and the prompt. */
+static int generate(struct model *m, const struct generate_options *r, uint8_t *prompt, size_t size)
+{
+    const struct generate_input in = {.prompt = prompt,
+                                      .prompt_bytes = size,
+                                      .ends = {size},
+                                      .prompt_count = 1,
+                                      .n = 1,
+                                      .max_tokens = (uint32_t)r->max_tokens,
+                                      .stream = true,
+                                      .shift = r->shift,
+                                      .sampler = r->sampler,
+                                      .stops = r->stops};
+    struct local_lane l;
+    struct job *j = NULL;
     struct text_output out = text_output_begin(r->json);
-    struct generate_ending end = {.finish = NULL};
-    int code = CLI_FAILED;
-    if (w.elements != NULL) {
-        float logits[BYTE_VALUES];
-        struct sampler sampler;
-        const size_t kept = kept_of(&model, r->shift, size);
-        end.dropped = (json_int_t)(size - kept);
-        sampler_init(&sampler, &r->sampler);
-        for (size_t i = 0; i < size; i++)
-            sampler_accept(&sampler, prompt[i]);
-        if (kept < size)
-            generate_tell_dropped(size, kept);
-        feed_prompt(&w, prompt + (size - kept), kept, logits);
-        code = r->echo ? text_output_bytes(&out, prompt, size) : CLI_OK;
-        if (code == CLI_OK)
-            code = continue_text(&w, r, &sampler, logits, &out, &end);
-        if (code == CLI_OK)
-            code = generate_print_json(r, &out, m->name, r->sampler.seed, size, &end);
-    } else {
-        (void)cli_fail("out of memory");
+    int code = local_lane_open(&l, m, &r->with, 1, r->shift);
+    if (code == CLI_OK && r->echo)
+        code = text_output_bytes(&out, prompt, size);
+    if (code == CLI_OK)
+        code = local_lane_submit(&l, generate_job_create(&j, l.model, &in, RING_BYTES), &j);
+    if (j == NULL)
+        free(prompt);
+    if (code == CLI_OK)
+        code = draw(&l, j, r, &out);
+    if (code == CLI_OK) {
+        struct generate_ending end = {.finish = job_finish_word(job_result(j)->finish),
+                                      .generated = job_result(j)->generated,
+                                      .dropped = generate_dropped(j),
+                                      .seed = (json_int_t)r->sampler.seed};
+        (void)snprintf(end.model, sizeof end.model, "%s", m->name);
+        code = generate_conclude(r, &out, size, &end);
     }
     text_output_clear(&out);
-    free(w.elements);
-    engine_close(e);
+    job_release(j);
+    local_lane_close(&l);
     return code;
 }
 
@@ -277,8 +225,7 @@ int cli_generate(int argc, char **argv)
         return CLI_FAILED;
     code = read_prompt(&prompt, &size, &r);
     if (code == CLI_OK)
-        code = remote.asks ? generate_by_daemon(&remote, &r, prompt, size) : generate(m, &r, prompt, size);
-    free(prompt);
+        return remote.asks ? generate_by_daemon(&remote, &r, prompt, size) : generate(m, &r, prompt, size);
     model_free(m);
     return code;
 }

@@ -28,22 +28,22 @@ struct generate_options {
     bool json;
 };
 
-/* How a text ended. */
+/* How a text ended, and whose it is. */
 struct generate_ending {
     const char *finish; /* a literal; NULL: it has not */
-    json_int_t generated, dropped;
+    json_int_t generated, dropped, seed;
+    char model[MODEL_NAME_MAX + 1];
 };
 
-/* On standard error: of a prompt of `size` bytes the last `kept` are used; the context ended the text. */
-void generate_tell_dropped(size_t size, size_t kept);
-void generate_tell_end_of_context(uint64_t generated);
-/* With --json: the text as a whole, and what /generate tells of it. Takes nothing. */
-int generate_print_json(const struct generate_options *r, const struct text_output *o, const char *model, uint64_t seed,
-                        size_t prompt, const struct generate_ending *end);
+/* Counts bytes of the text, where it does not get between them. */
+struct cli_progress generate_progress(const struct generate_options *r);
+/* The text has ended: tell on standard error of a prompt that is used in part, and of a context that is full; with
+ * --json print the text as a whole, and what /generate tells of it. */
+int generate_conclude(const struct generate_options *r, const struct text_output *o, size_t prompt,
+                      const struct generate_ending *end);
 
 /* The text by a daemon, from the events of its stream. Where the connection breaks, it goes on. Returns the exit code,
- * and has printed why. */
-int generate_by_daemon(const struct remote *remote, const struct generate_options *r, const uint8_t *prompt,
-                       size_t size);
+ * and has printed why. Takes the prompt. */
+int generate_by_daemon(const struct remote *remote, const struct generate_options *r, uint8_t *prompt, size_t size);
 
 #endif

@@ -22,8 +22,6 @@ enum { RETRIES = 8, RETRY_FIRST_MS = 200, RETRY_MOST_MS = 5000 };
 struct listener {
     struct text_output out;
     struct generate_ending end; /* of the last event */
-    char model[MODEL_NAME_MAX + 1];
-    json_int_t seed;
     int code;
     bool begun, moved;            /* something came; the last event said that it goes on elsewhere */
     char id[REMOTE_ID_BYTES];     /* of the last event; empty: there was none with an id */
@@ -68,8 +66,8 @@ static bool on_event(void *arg, json_t *event)
             l->end.finish = words[i];
     (void)json_unpack(event, "{s:{s:I, s:I}}", "usage", "prompt_tokens_dropped", &l->end.dropped, "completion_tokens",
                       &l->end.generated);
-    if (json_unpack(event, "{s:s, s:I}", "model", &model, "seed", &l->seed) == 0)
-        (void)snprintf(l->model, sizeof l->model, "%s", model);
+    if (json_unpack(event, "{s:s, s:I}", "model", &model, "seed", &l->end.seed) == 0)
+        (void)snprintf(l->end.model, sizeof l->end.model, "%s", model);
     return on_bytes(l, json_object_get(event, "bytes_base64"));
 }
 
@@ -104,13 +102,9 @@ static char *describe(const struct generate_options *r, const char *model, const
 static int conclude(struct listener *l, const struct generate_options *r, size_t size)
 {
     text_output_end(&l->out);
-    if (l->end.dropped > 0)
-        generate_tell_dropped(size, size - (size_t)l->end.dropped);
     if (l->end.finish == NULL)
         return cli_fail("the daemon's answer ends in the middle");
-    if (strcmp(l->end.finish, "context") == 0)
-        generate_tell_end_of_context((uint64_t)l->end.generated);
-    const int code = generate_print_json(r, &l->out, l->model, (uint64_t)l->seed, size, &l->end);
+    const int code = generate_conclude(r, &l->out, size, &l->end);
     if (strcmp(l->end.finish, "timeout") == 0 || strcmp(l->end.finish, "cancelled") == 0)
         return cli_fail("the daemon cut the text off: %s", l->end.finish);
     return code;
@@ -193,16 +187,14 @@ static int listen_to(const struct remote *remote, const struct generate_options 
     }
 }
 
-int generate_by_daemon(const struct remote *remote, const struct generate_options *r, const uint8_t *prompt,
-                       size_t size)
+int generate_by_daemon(const struct remote *remote, const struct generate_options *r, uint8_t *prompt, size_t size)
 {
-    struct listener l = {.out = text_output_begin(r->json)};
-    if (r->json || cli_output_goes_to_file())
-        l.progress = cli_progress_begin((size_t)r->max_tokens);
+    struct listener l = {.out = text_output_begin(r->json), .progress = generate_progress(r)};
     char *body = describe(r, remote->model, prompt, size);
-    if (body == NULL)
-        return cli_fail("out of memory");
-    int code = r->echo ? text_output_bytes(&l.out, prompt, size) : CLI_OK;
+    int code = body != NULL ? CLI_OK : cli_fail("out of memory");
+    if (code == CLI_OK && r->echo)
+        code = text_output_bytes(&l.out, prompt, size);
+    free(prompt);
     if (code == CLI_OK)
         code = listen_to(remote, r, body, &l);
     cli_progress_end(&l.progress);

@@ -346,7 +346,7 @@ static void a_model_that_overflows_is_an_error(void **state)
     model_copy_write(&c, folder);
     model_copy_clear(&c);
     const struct program_case cases[] = {
-        {"generate", {"generate", folder, "--seed", "1"}, NULL, 1, "", "expected a finite number"},
+        {"generate", {"generate", folder, "--seed", "1"}, NULL, 1, "", "gave a logit that is not a number"},
         {"score", {"score", folder, "-"}, "ab", 1, "", "gives no finite probability to a byte"},
     };
     program_expect(aft, cases, LENGTH(cases));

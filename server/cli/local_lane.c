@@ -1,0 +1,62 @@
+/* local_lane.c - see local_lane.h. */
+#include "server/cli/local_lane.h"
+
+#include <stdlib.h>
+
+#include "config/settings.h"
+#include "server/batch/stream_lane.h"
+
+int local_lane_open(struct local_lane *l, struct model *m, const struct cli_engine *with, uint32_t streams, bool shifts)
+{
+    const struct settings settings = {.streams_max = streams, .pass_rows_max = LOCAL_ROWS};
+    struct hosted_model *h = calloc(1, sizeof *h);
+    struct error err;
+    *l = (struct local_lane){.model = h};
+    if (h == NULL) {
+        model_free(m);
+        return cli_fail("out of memory");
+    }
+    hosted_model_reference(h);
+    h->model = m;
+    h->rows_max = streams + LOCAL_ROWS;
+    /* as in hosted_model_load, a stream that is fed ahead has two states */
+    const bool ahead = shifts && model_config_feeds_ahead(&m->config, m->pos_embed != NULL);
+    h->ahead_rows_max = ahead ? LOCAL_ROWS : 0;
+    struct engine_options o = {.streams_max = ahead ? 2 * streams : streams,
+                               .rows_max = h->rows_max + h->ahead_rows_max};
+    h->engine = cli_open_engine(m, with, &o);
+    if (h->engine == NULL)
+        return CLI_FAILED;
+    if (queue_create(&l->queue, 1, 1) != OK)
+        return cli_fail("out of memory");
+    return stream_lane_create(&l->streams, h, l->queue, &settings, &err) == OK ? CLI_OK : cli_fail_error(&err);
+}
+
+void local_lane_close(struct local_lane *l)
+{
+    stream_lane_free(l->streams);
+    queue_free(l->queue);
+    hosted_model_release(l->model);
+}
+
+int local_lane_submit(struct local_lane *l, enum status created, struct job *const *j)
+{
+    return created == OK && job_submit(*j, l->queue, l->model->lane, UINT64_MAX) == OK ? CLI_OK
+                                                                                       : cli_fail("out of memory");
+}
+
+bool local_lane_step(struct local_lane *l, struct job *j)
+{
+    (void)stream_lane_step(l->streams);
+    return !job_is_done(j);
+}
+
+int local_lane_end(struct local_lane *l, struct job *j)
+{
+    if (!job_is_done(j))
+        job_cancel(j, ERR_CANCELLED);
+    while (!job_is_done(j))
+        (void)local_lane_step(l, j);
+    const struct job_result *r = job_result(j);
+    return r->status == OK ? CLI_OK : cli_fail("%s", r->message);
+}
