@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "config/json_memory.h"
 #include "config/limits.h"
 #include "engine/engine.h"
 #include "server/cli/cli.h"
@@ -22,7 +23,6 @@ struct bench {
     uint32_t runs;
     uint32_t positions[2];
     json_t *result; /* object of figures, in the order measured */
-    bool lost;      /* a figure could not be kept: out of memory, or not a number */
     bool json;
     struct cli_progress progress; /* counts runs of all figures */
     size_t done;
@@ -44,8 +44,7 @@ static double median(double *values, uint32_t n)
 /* Keep a figure for --json. */
 static void keep(struct bench *b, const char *key, double value)
 {
-    if (json_object_set_new(b->result, key, json_real(value)) != 0)
-        b->lost = true;
+    json_put(b->result, key, json_real(value));
 }
 
 static void show_run(struct bench *b)
@@ -302,26 +301,20 @@ static int run_figures(struct bench *b)
 static int run(struct bench *b, const struct cli_engine *with)
 {
     struct engine_options o = {.images_max = 8, .streams_max = STREAMS_LARGE, .rows_max = PREFILL_ROWS};
-    int code = CLI_FAILED;
-    b->result = json_object();
-    if (b->result == NULL)
-        return cli_fail("out of memory");
     b->engine = cli_open_engine(b->model, with, &o);
     if (b->engine == NULL)
-        goto done;
+        return CLI_FAILED;
+    b->result = json_object();
     const struct engine_info *info = engine_info(b->engine);
-    (void)json_object_set_new(b->result, "model", json_string(b->model->name));
-    (void)json_object_set_new(b->result, "isa", json_string(info->isa));
-    (void)json_object_set_new(b->result, "threads", json_integer(info->threads));
+    json_put(b->result, "model", json_string(b->model->name));
+    json_put(b->result, "isa", json_string(info->isa));
+    json_put(b->result, "threads", json_integer(info->threads));
     say(b, "%s: %s kernels, %s, %u thread%s, medians of %u runs\n", b->model->name, info->isa, info->precision,
         info->threads, info->threads == 1 ? "" : "s", b->runs);
-    code = run_figures(b);
+    int code = run_figures(b);
     cli_progress_end(&b->progress);
-    if (code == CLI_OK && b->lost)
-        code = cli_fail("a figure could not be kept: out of memory, or it is not a finite number");
     if (code == CLI_OK && b->json)
         code = cli_print_json(json_incref(b->result));
-done:
     json_decref(b->result);
     engine_close(b->engine);
     return code;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/json_memory.h"
 #include "engine/logits.h"
 #include "server/cli/cli.h"
 #include "server/cli/pictures.h"
@@ -188,7 +189,7 @@ static int report_json(const struct check *k)
     const struct precision_record *r = &k->record;
     json_t *precisions = json_object();
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
-        (void)json_object_set_new(
+        json_put(
             precisions, engine_precision_word((enum engine_precision)p),
             json_pack("{s:f, s:b}", "value", r->value[p], "good", (int)precision_is_good(r, (enum engine_precision)p)));
     return cli_print_json(json_pack("{s:s, s:s, s:I, s:o, s:b}", "model", k->model->name, "measure",

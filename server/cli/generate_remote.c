@@ -78,7 +78,7 @@ static json_t *describe_stops(const struct cli_texts *texts)
 {
     json_t *list = texts->count > 0 ? json_array() : NULL;
     for (size_t i = 0; i < texts->count; i++)
-        (void)json_array_append_new(list, json_string(texts->at[i]));
+        json_append(list, json_string(texts->at[i]));
     return list;
 }
 

@@ -77,13 +77,9 @@ static json_t *describe_tensors(const struct model *m)
         const struct tensor_info *t = &m->tensors[i];
         json_t *shape = json_array();
         for (uint32_t d = 0; d < t->rank; d++)
-            (void)json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
-        if (json_array_append_new(list,
-                                  json_pack("{s:s, s:s, s:o, s:I}", "name", t->name, "dtype", dtype_name(t->dtype),
-                                            "shape", shape, "bytes", (json_int_t)t->bytes)) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+            json_append(shape, json_integer((json_int_t)t->shape[d]));
+        json_append(list, json_pack("{s:s, s:s, s:o, s:I}", "name", t->name, "dtype", dtype_name(t->dtype), "shape",
+                                    shape, "bytes", (json_int_t)t->bytes));
     }
     return list;
 }
@@ -108,17 +104,13 @@ static json_t *describe_mixer(const struct mixer_config *x)
 {
     json_t *mixer = json_pack("{s:s, s:b, s:b}", "type", mixer_type_name(x->type), "query_gate", (int)x->query_gate,
                               "global", (int)x->global);
-    int lost = 0;
     if (mixer_has(x->type, OPTION_WINDOW))
-        lost |= json_object_set_new(mixer, "window", json_integer(x->window));
+        json_put(mixer, "window", json_integer(x->window));
     if (x->heads != 0)
-        lost |= json_object_set_new(mixer, "heads", json_integer(x->heads));
+        json_put(mixer, "heads", json_integer(x->heads));
     if (mixer_has(x->type, OPTION_KERNEL))
-        lost |= json_object_set_new(mixer, "kernel", json_pack("[i, i]", (int)x->kernel[0], (int)x->kernel[1]));
-    if (lost == 0)
-        return mixer;
-    json_decref(mixer);
-    return NULL;
+        json_put(mixer, "kernel", json_pack("[i, i]", (int)x->kernel[0], (int)x->kernel[1]));
+    return mixer;
 }
 
 static int print_json(const struct model *m, const struct engine_info *info)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config/json_memory.h"
 #include "config/list.h"
 #include "server/access/keys_file.h"
 #include "server/cli/cli.h"
@@ -45,7 +46,7 @@ static json_t *words_of(const char *list)
     json_t *words = json_array();
     struct list_item item;
     while (list_next(&list, &item))
-        (void)json_array_append_new(words, word_of(item.text, item.size));
+        json_append(words, word_of(item.text, item.size));
     return words;
 }
 
@@ -137,7 +138,7 @@ static int print_json(const struct key *k)
 {
     json_t *models = k->model_count > 0 ? json_array() : json_null();
     for (size_t m = 0; m < k->model_count; m++)
-        (void)json_array_append_new(models, json_string(k->models[m]));
+        json_append(models, json_string(k->models[m]));
     return cli_print_json(json_pack("{s:s, s:o, s:o, s:o, s:o, s:i}", "name", k->name, "apis",
                                     key_apis_to_json(k->apis), "models", models, "requests_per_s",
                                     describe_rate(k->requests_per_s), "bytes_per_s", describe_rate(k->bytes_per_s),

@@ -87,7 +87,7 @@ int cli_write(const char *path, const void *bytes, size_t size)
 
 int cli_print_json(json_t *object)
 {
-    char *text = object != NULL ? json_print(object, JSON_REAL_PRECISION(9)) : NULL;
+    char *text = json_print(object, JSON_REAL_PRECISION(9));
     json_decref(object);
     if (text == NULL)
         return cli_fail("out of memory");
@@ -123,13 +123,10 @@ int cli_output_write(const struct cli_output *o, const void *bytes, size_t size,
     if (code != CLI_OK || !o->json)
         return code;
     json_t *told = json_pack("{s:o}", "path", input != NULL ? cli_json_text(input, strlen(input)) : json_null());
-    int failed = read > 0 ? json_object_set_new(told, "bytes_read", json_integer((json_int_t)read)) : 0;
-    failed |= json_object_set_new(told, "output", cli_json_text(o->path, strlen(o->path)));
-    failed |= json_object_set_new(told, "bytes", json_integer((json_int_t)size));
-    if (failed != 0) {
-        json_decref(told);
-        told = NULL;
-    }
+    if (read > 0)
+        json_put(told, "bytes_read", json_integer((json_int_t)read));
+    json_put(told, "output", cli_json_text(o->path, strlen(o->path)));
+    json_put(told, "bytes", json_integer((json_int_t)size));
     return cli_print_json(told);
 }
 
