@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config/json_memory.h"
 #include "engine/logits.h"
 #include "server/cli/cli.h"
 #include "server/cli/pictures.h"
@@ -72,32 +73,18 @@ static int print_answer(const struct classifier *c, const char *path, const char
 /* False, and why is printed, if the picture cannot be read or the model's logits are not finite. */
 static bool compute(const struct classifier *c, const char *path)
 {
-    const struct model *m = c->model;
     struct picture picture = {0};
     struct picture_fit fit;
-    struct error err, why;
-    uint8_t *pixels = NULL;
-    enum status st = cli_read_picture(
-        &picture, path, &(const struct picture_wish){.shorter = picture_fit_shorter(c->with.size, &m->config)}, &err);
-    if (st == OK) {
-        st = picture_fit_choose(&fit, c->with.size, &picture, m, c->engine, &why);
-        if (st == OK)
-            st = picture_fit_apply(&pixels, &fit, &picture, &m->config, &why);
-        if (st != OK)
-            (void)error_set(&err, st, "%s: %s", path, why.message);
-    }
-    picture_clear(&picture);
-    if (st != OK) {
+    struct error err;
+    if (cli_read_picture(&picture, path,
+                         &(const struct picture_wish){.shorter = picture_fit_shorter(c->with.size, &c->model->config)},
+                         &err) != OK) {
         (void)cli_fail_error(&err);
         return false;
     }
-    engine_images_begin(c->engine, &(const uint8_t *){pixels}, 1, fit.height, fit.width);
-    free(pixels);
-    cli_wait_begin("classifying", path); /* which takes long only if the picture is shown at its own size */
-    while (!engine_batch_step(c->engine))
-        ;
-    cli_wait_end();
-    return cli_check_logits(engine_batch_logits(c->engine, 0), m->config.classes);
+    const bool fine = cli_see_picture(&fit, c->engine, c->model, c->with.size, &picture, path, NULL);
+    picture_clear(&picture);
+    return fine;
 }
 
 static int classify_one(struct classifier *c, const char *path)
@@ -108,15 +95,12 @@ static int classify_one(struct classifier *c, const char *path)
         return CLI_FAILED;
     logits_top(c->best, shown, engine_batch_logits(c->engine, 0), config->classes);
     json_t *predictions = json_array();
-    for (size_t i = 0; i < shown && predictions != NULL; i++) {
-        json_t *each = json_pack("{s:s, s:i, s:f}", "label", config->labels[c->best[i].index], "index",
-                                 (int)c->best[i].index, "probability", (double)c->best[i].probability);
-        if (json_array_append_new(predictions, each) != 0) {
-            json_decref(predictions);
-            predictions = NULL;
-        }
-    }
-    return print_answer(c, path, c->model->name, predictions);
+    bool lost = false;
+    for (size_t i = 0; i < shown; i++)
+        lost |= json_array_append_new(
+                    predictions, json_pack("{s:s, s:i, s:f}", "label", config->labels[c->best[i].index], "index",
+                                           (int)c->best[i].index, "probability", (double)c->best[i].probability)) != 0;
+    return print_answer(c, path, c->model->name, json_unless(lost, predictions));
 }
 
 /* ---- by a daemon ------------------------------------------------------------------------------------------------- */

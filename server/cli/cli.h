@@ -176,6 +176,10 @@ struct engine *cli_open_engine(const struct model *m, const struct cli_engine *w
  * ERR_TOO_LARGE. */
 enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, struct error *err);
 
+/* Read the text that is given or, where `path` is not NULL or the text is "-", in the file or on standard input. Free
+ * *ret. Prints why not and returns CLI_FAILED. */
+int cli_read_text(uint8_t **ret, size_t *size, const char *text, const char *path, size_t max);
+
 /* Write `bytes` to the file, whole or not at all, or to standard output for "-" (cli_flush reports what is lost there).
  * Prints why and returns CLI_FAILED. */
 int cli_write(const char *path, const void *bytes, size_t size);
@@ -215,6 +219,13 @@ enum status cli_read_picture(struct picture *ret, const char *path, const struct
 /* A picture's file as a model was trained to see it: *ret is malloc'd, [H, W, 3]. Prints why not and returns
  * CLI_FAILED. */
 int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *c);
+
+struct explanation;
+struct picture_fit;
+/* Run a picture through a classifier's engine, opened for one, at the `size` that cli_engine has: *fit is how the model
+ * saw it; `map` is what to look at meanwhile (engine_batch_map), NULL: nothing. Prints why not and returns false. */
+bool cli_see_picture(struct picture_fit *fit, struct engine *e, const struct model *m, const char *size,
+                     const struct picture *p, const char *path, const struct explanation *map);
 
 /* Is it a terminal that obeys escapes? TERM=dumb says that it does not. */
 bool cli_is_terminal(int fd);

@@ -2,7 +2,6 @@
  * for messages. */
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/logits.h"
 #include "server/cli/cli.h"
 #include "server/cli/held.h"
+#include "server/media/explanation.h"
 #include "server/media/picture.h"
 #include "server/media/picture_fit.h"
 
@@ -83,13 +84,10 @@ void cli_warn(const char *message)
 
 bool cli_check_logits(const float *logits, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(logits[i])) {
-            (void)cli_fail("the model's logit %zu is %g, expected a finite number: its weights overflow on this input",
-                           i, (double)logits[i]);
-            return false;
-        }
-    return true;
+    if (logits_are_finite(logits, n))
+        return true;
+    (void)cli_fail("the model gave a logit that is not a number");
+    return false;
 }
 
 double cli_now(void)
@@ -133,6 +131,18 @@ enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, 
     return st;
 }
 
+int cli_read_text(uint8_t **ret, size_t *size, const char *text, const char *path, size_t max)
+{
+    struct error err;
+    if (path == NULL && text != NULL && strcmp(text, "-") == 0)
+        path = text;
+    if (path != NULL)
+        return cli_read(ret, size, path, max, &err) == OK ? CLI_OK : cli_fail_error(&err);
+    *size = text != NULL ? strlen(text) : 0;
+    *ret = (uint8_t *)strdup(text != NULL ? text : "");
+    return *ret != NULL ? CLI_OK : cli_fail("out of memory");
+}
+
 enum status cli_read_picture(struct picture *ret, const char *path, const struct picture_wish *wish, struct error *err)
 {
     uint8_t *bytes = NULL;
@@ -159,4 +169,27 @@ int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *
         st = picture_fit_apply(ret, &trained, &picture, c, &err);
     picture_clear(&picture);
     return st == OK ? CLI_OK : cli_fail_error(&err);
+}
+
+bool cli_see_picture(struct picture_fit *fit, struct engine *e, const struct model *m, const char *size,
+                     const struct picture *p, const char *path, const struct explanation *map)
+{
+    struct error err;
+    uint8_t *pixels = NULL;
+    enum status st = picture_fit_choose(fit, size, p, m, e, &err);
+    if (st == OK)
+        st = picture_fit_apply(&pixels, fit, p, &m->config, &err);
+    if (st != OK) {
+        (void)cli_fail("%s: %s", path, err.message);
+        return false;
+    }
+    engine_images_begin(e, &(const uint8_t *){pixels}, 1, fit->height, fit->width);
+    free(pixels);
+    if (map != NULL)
+        engine_batch_want_map(e, 0, map->layer, map->head);
+    cli_wait_begin("looking at", path); /* which takes long only if the picture is shown at its own size */
+    while (!engine_batch_step(e))
+        ;
+    cli_wait_end();
+    return cli_check_logits(engine_batch_logits(e, 0), m->config.classes);
 }

@@ -66,34 +66,27 @@ static int draw(const struct wish *w, struct local_lane *l, struct job *j, const
     return code;
 }
 
-/* Takes the model. */
-static int complete(const struct wish *w, struct model *m)
+static int complete(const struct wish *w, struct local_lane *l)
 {
+    const struct model *m = l->model->model;
     const uint32_t samples = (uint32_t)w->samples, *size = m->config.size, row = 3 * size[1];
     const struct picture_grid g = picture_grid_lay_out(samples, size, (uint32_t)w->scale);
     struct complete_input in = {.total = row * size[0], .row_count = row, .samples = samples};
-    struct local_lane l = {.model = NULL};
     struct job *j = NULL;
     uint32_t rows = 0;
     int code = check(w, m, &g, &rows);
+    in.known_count = row * rows;
     if (code == CLI_OK)
         code = cli_sampling_read(&w->sampling, &in.sampler);
     if (code == CLI_OK && rows > 0)
         code = cli_read_pixels(&in.known, w->picture, &m->config);
-    if (code != CLI_OK) {
-        model_free(m);
-        return code;
-    }
-    in.known_count = row * rows;
-    code = local_lane_open(&l, m, &w->with, samples, false);
     if (code == CLI_OK)
-        code = local_lane_submit(&l, complete_job_create(&j, l.model, &in), &j);
+        code = local_lane_submit(l, complete_job_create(&j, l->model, &in), &j);
     if (j == NULL)
         free(in.known);
     if (code == CLI_OK)
-        code = draw(w, &l, j, &g);
+        code = draw(w, l, j, &g);
     job_release(j);
-    local_lane_close(&l);
     return code;
 }
 
@@ -141,7 +134,7 @@ int cli_complete(int argc, char **argv)
             REMOTE_OPTIONS(&w.remote){0},
     };
     int count;
-    const int code = remote_parse(&w.remote, &w.with, options, argc, argv, 0, 1, &count);
+    int code = remote_parse(&w.remote, &w.with, options, argc, argv, 0, 1, &count);
     if (code != CLI_OK || count < 0)
         return code;
     if (cli_output_check(&w.out) != CLI_OK)
@@ -149,6 +142,10 @@ int cli_complete(int argc, char **argv)
     w.picture = count > 0 ? argv[1] : NULL;
     if (w.remote.asks)
         return ask(&w);
-    struct model *m = cli_load_model(w.remote.model, &(enum model_task){TASK_IMAGE_GENERATION});
-    return m != NULL ? complete(&w, m) : CLI_FAILED;
+    struct local_lane l = {.model = NULL};
+    code = local_lane_open(&l, w.remote.model, TASK_IMAGE_GENERATION, &w.with, (uint32_t)w.samples, false);
+    if (code == CLI_OK)
+        code = complete(&w, &l);
+    local_lane_close(&l);
+    return code;
 }

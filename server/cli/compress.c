@@ -122,44 +122,31 @@ static int write_coded(const struct wish *w, const struct archive_blocks *b, con
     return code;
 }
 
-/* Takes the blocks. */
-static int run_blocks(const struct wish *w, struct archive_blocks *b, const struct archive *archive)
+static int run(const struct wish *w, const uint8_t *bytes, size_t size)
 {
-    struct model *m = cli_load_model(w->remote.model, &(enum model_task){TASK_TEXT_GENERATION});
+    struct archive archive;
+    struct archive_blocks b = {0};
     struct local_lane l = {.model = NULL};
     struct job *j = NULL;
     struct model_identity ours;
     struct error err;
-    int code = CLI_FAILED;
-    if (m != NULL)
-        code = local_lane_open(&l, m, &w->with,
-                               b->count < 1             ? 1
-                               : b->count < STREAMS_MAX ? b->count
-                                                        : STREAMS_MAX,
-                               false);
+    if (make_blocks(&b, &archive, w, bytes, size, &err) != OK)
+        return fail_file(w, &err);
+    const uint32_t streams = b.count < 1 ? 1 : b.count < STREAMS_MAX ? b.count : STREAMS_MAX;
+    int code = local_lane_open(&l, w->remote.model, TASK_TEXT_GENERATION, &w->with, streams, false);
     if (code == CLI_OK && identify(&ours, l.model->engine, &err) != OK)
         code = cli_fail_error(&err);
-    if (code == CLI_OK && w->restores && model_identity_check(&ours, &archive->id, "the archive", "body", &err) != OK)
+    if (code == CLI_OK && w->restores && model_identity_check(&ours, &archive.id, "the archive", "body", &err) != OK)
         code = fail_file(w, &err);
-    if (code == CLI_OK && b->count > 0)
-        code = code_blocks(w, &l, b, &j);
+    if (code == CLI_OK && b.count > 0)
+        code = code_blocks(w, &l, &b, &j);
     if (code == CLI_OK)
-        code = write_coded(w, b, archive, &ours);
+        code = write_coded(w, &b, &archive, &ours);
     if (j == NULL)
-        archive_blocks_clear(b);
+        archive_blocks_clear(&b);
     job_release(j);
     local_lane_close(&l);
     return code;
-}
-
-static int run(const struct wish *w, const uint8_t *bytes, size_t size)
-{
-    struct archive archive;
-    struct archive_blocks blocks = {0};
-    struct error err;
-    if (make_blocks(&blocks, &archive, w, bytes, size, &err) != OK)
-        return fail_file(w, &err);
-    return run_blocks(w, &blocks, &archive);
 }
 
 /* ---- by a daemon ------------------------------------------------------------------------------------------------- */

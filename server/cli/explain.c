@@ -28,29 +28,15 @@ static bool draw_explained(struct picture *ret, const struct explain_run *run, c
     const struct model_config *c = &run->model->config;
     struct error err;
     struct picture_fit fit;
-    uint8_t *pixels = NULL;
-    enum status st = picture_fit_choose(&fit, run->with.size, picture, run->model, run->engine, &err);
-    if (st == OK)
-        st = picture_fit_apply(&pixels, &fit, picture, c, &err);
-    struct image_box box;
-    if (st == OK) {
-        box = image_crop_box(picture, fit.resize_to, fit.width, fit.height);
-        st = explain_backdrop(ret, &box, picture, what->side, &err);
-    }
-    if (st != OK) {
-        free(pixels);
+    if (!cli_see_picture(&fit, run->engine, run->model, run->with.size, picture, run->picture, what))
+        return false;
+    struct image_box box = image_crop_box(picture, fit.resize_to, fit.width, fit.height);
+    if (explain_backdrop(ret, &box, picture, what->side, &err) != OK) {
         (void)cli_fail_error(&err);
         return false;
     }
-    engine_images_begin(run->engine, &(const uint8_t *){pixels}, 1, fit.height, fit.width);
-    engine_batch_want_map(run->engine, 0, what->layer, what->head);
-    cli_wait_begin("explaining", run->picture);
-    while (!engine_batch_step(run->engine))
-        ;
-    cli_wait_end();
-    free(pixels);
     draw_map(ret, &box, engine_batch_map(run->engine, 0), fit.height / c->patch[0], fit.width / c->patch[1]);
-    return cli_check_logits(engine_batch_logits(run->engine, 0), c->classes);
+    return true;
 }
 
 static int explain(const struct explain_run *run)

@@ -59,12 +59,11 @@ static void ignore(void *arg)
 /* Put out what was drawn since the last time. */
 static int read_news(struct job *j, struct text_output *out)
 {
-    static const struct job_waiter waiter = {.suspend = ignore,
-                                             .resume = ignore}; /* nobody waits: the next pass is ours */
+    static const struct job_waiter nobody = {.suspend = ignore, .resume = ignore}; /* the next pass is ours to make */
     uint8_t bytes[RING_BYTES];
     struct generate_reading reading = {.size_max = sizeof bytes, .bytes = bytes};
     int code = CLI_OK;
-    job_attach(j, &waiter);
+    job_attach(j, &nobody);
     while (code == CLI_OK && generate_read(j, &reading) == JOB_EVENT_BYTES)
         code = text_output_bytes(out, bytes, reading.size);
     job_detach(j);
@@ -87,8 +86,8 @@ static int draw(struct local_lane *l, struct job *j, const struct generate_optio
     return code == CLI_OK ? ended : code;
 }
 
-/* Takes the model and the prompt. */
-static int generate(struct model *m, const struct generate_options *r, uint8_t *prompt, size_t size)
+/* Takes the prompt. */
+static int generate(struct local_lane *l, const struct generate_options *r, uint8_t *prompt, size_t size)
 {
     const struct generate_input in = {.prompt = prompt,
                                       .prompt_bytes = size,
@@ -100,29 +99,25 @@ static int generate(struct model *m, const struct generate_options *r, uint8_t *
                                       .shift = r->shift,
                                       .sampler = r->sampler,
                                       .stops = r->stops};
-    struct local_lane l;
     struct job *j = NULL;
     struct text_output out = text_output_begin(r->json);
-    int code = local_lane_open(&l, m, &r->with, 1, r->shift);
-    if (code == CLI_OK && r->echo)
-        code = text_output_bytes(&out, prompt, size);
+    int code = r->echo ? text_output_bytes(&out, prompt, size) : CLI_OK;
     if (code == CLI_OK)
-        code = local_lane_submit(&l, generate_job_create(&j, l.model, &in, RING_BYTES), &j);
+        code = local_lane_submit(l, generate_job_create(&j, l->model, &in, RING_BYTES), &j);
     if (j == NULL)
         free(prompt);
     if (code == CLI_OK)
-        code = draw(&l, j, r, &out);
+        code = draw(l, j, r, &out);
     if (code == CLI_OK) {
         struct generate_ending end = {.finish = job_finish_word(job_result(j)->finish),
                                       .generated = job_result(j)->generated,
                                       .dropped = generate_dropped(j),
                                       .seed = (json_int_t)r->sampler.seed};
-        (void)snprintf(end.model, sizeof end.model, "%s", m->name);
+        (void)snprintf(end.model, sizeof end.model, "%s", l->model->model->name);
         code = generate_conclude(r, &out, size, &end);
     }
     text_output_clear(&out);
     job_release(j);
-    local_lane_close(&l);
     return code;
 }
 
@@ -131,23 +126,6 @@ static bool is_piped(void)
 {
     struct stat st;
     return fstat(STDIN_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode));
-}
-
-/* The prompt that is named or, where none is, piped in; free *ret. */
-static int read_prompt(uint8_t **ret, size_t *size, const struct generate_options *r)
-{
-    const char *file = r->prompt_file;
-    struct error err;
-    if (r->prompt != NULL ? strcmp(r->prompt, "-") == 0 : file == NULL && is_piped())
-        file = "-";
-    if (file != NULL)
-        return cli_read(ret, size, file, GENERATE_PROMPT_MAX, &err) == OK ? CLI_OK : cli_fail_error(&err);
-    char *copy = strdup(r->prompt != NULL ? r->prompt : "");
-    if (copy == NULL)
-        return cli_fail("out of memory");
-    *ret = (uint8_t *)copy;
-    *size = strlen(copy);
-    return CLI_OK;
 }
 
 /* ---- the verb ---------------------------------------------------------------------------------------------------- */
@@ -214,18 +192,21 @@ int cli_generate(int argc, char **argv)
 {
     struct generate_options r = {.max_tokens = 256, .retries = UINT64_MAX};
     struct remote remote = {0};
+    struct local_lane l = {.model = NULL};
     uint8_t *prompt = NULL;
     size_t size = 0;
     int count;
     int code = parse(&r, &remote, argc, argv, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    struct model *m = remote.asks ? NULL : cli_load_model(remote.model, &(enum model_task){TASK_TEXT_GENERATION});
-    if (!remote.asks && m == NULL)
-        return CLI_FAILED;
-    code = read_prompt(&prompt, &size, &r);
+    if (!remote.asks)
+        code = local_lane_open(&l, remote.model, TASK_TEXT_GENERATION, &r.with, 1, r.shift);
+    if (r.prompt == NULL && r.prompt_file == NULL && is_piped())
+        r.prompt = "-";
     if (code == CLI_OK)
-        return remote.asks ? generate_by_daemon(&remote, &r, prompt, size) : generate(m, &r, prompt, size);
-    model_free(m);
+        code = cli_read_text(&prompt, &size, r.prompt, r.prompt_file, GENERATE_PROMPT_MAX);
+    if (code == CLI_OK)
+        code = remote.asks ? generate_by_daemon(&remote, &r, prompt, size) : generate(&l, &r, prompt, size);
+    local_lane_close(&l);
     return code;
 }

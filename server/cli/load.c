@@ -95,20 +95,6 @@ static int add_pictures(struct load_bodies *b, const struct load_options *o)
     return code;
 }
 
-/* All bytes that prompts are cut from; free *ret. */
-static int read_source(uint8_t **ret, size_t *size, const struct load_options *o)
-{
-    struct error err;
-    const bool piped = o->prompt_file == NULL && o->prompt != NULL && strcmp(o->prompt, "-") == 0;
-    const char *path = piped ? "-" : o->prompt_file, *text = o->prompt != NULL ? o->prompt : "The history of ";
-    const size_t max = o->prompt_bytes > 0 ? LOAD_BODIES_BYTES_MAX : GENERATE_PROMPT_MAX;
-    if (path != NULL)
-        return cli_read(ret, size, path, max, &err) == OK ? CLI_OK : cli_fail_error(&err);
-    *size = strlen(text);
-    *ret = (uint8_t *)strdup(text);
-    return *ret != NULL ? CLI_OK : cli_fail("out of memory");
-}
-
 /* A prompt is sent in base64, as it may be any bytes. */
 static int add_prompt(struct load_bodies *b, const struct load_options *o, const uint8_t *prompt, size_t size)
 {
@@ -133,7 +119,8 @@ static int add_prompts(struct load_bodies *b, const struct load_options *o)
     size_t size = 0, from = 0;
     int code = begin_bodies(b, LOAD_PROMPTS_MAX);
     if (code == CLI_OK)
-        code = read_source(&source, &size, o);
+        code = cli_read_text(&source, &size, o->prompt, o->prompt_file,
+                             o->prompt_bytes > 0 ? LOAD_BODIES_BYTES_MAX : GENERATE_PROMPT_MAX);
     const size_t length = o->prompt_bytes > 0 ? (size_t)o->prompt_bytes : size;
     if (code == CLI_OK && size == 0 && length > 0)
         code = cli_fail("the prompt is empty, and --prompt-bytes is %zu: expected text to fill them with", length);
@@ -246,13 +233,10 @@ static json_t *describe_times(const struct load_result *r, enum load_time what)
 static json_t *describe_failures(const struct load_result *r)
 {
     json_t *list = json_array();
-    for (size_t i = 0; list != NULL && i < r->failure_count; i++) {
+    for (size_t i = 0; i < r->failure_count; i++) {
         const struct load_failure *f = &r->failures[i];
-        if (json_array_append_new(list, json_pack("{s:s, s:I, s:o}", "what", f->what, "count", (json_int_t)f->count,
-                                                  "detail", cli_json_text(f->detail, strlen(f->detail)))) != 0) {
-            json_decref(list);
-            list = NULL;
-        }
+        json_append(list, json_pack("{s:s, s:I, s:o}", "what", f->what, "count", (json_int_t)f->count, "detail",
+                                    cli_json_text(f->detail, strlen(f->detail))));
     }
     return list;
 }
@@ -269,11 +253,9 @@ static int print_json(const struct load_options *o, const struct load_result *r)
         (json_int_t)r->failed, "aborted", (json_int_t)r->aborted, "failures", describe_failures(r), "bytes",
         (json_int_t)r->bytes, "offered_per_second", per_second(r, r->requests), "answered_per_second",
         per_second(r, r->window_answered), "bytes_per_second", per_second(r, r->window_bytes));
-    for (enum load_time i = 0; i < LOAD_TIMES && object != NULL; i++)
-        if (has_times(o, i) && json_object_set_new(object, times[i].key, describe_times(r, i)) != 0) {
-            json_decref(object);
-            object = NULL;
-        }
+    for (enum load_time i = 0; i < LOAD_TIMES; i++)
+        if (has_times(o, i))
+            json_put(object, times[i].key, describe_times(r, i));
     return cli_print_json(object);
 }
 
@@ -424,6 +406,8 @@ static void complete(struct load_options *o, const struct words *w)
         o->concurrency = o->rate > 0 || w->finds_rate ? LOAD_CLIENTS_OPEN : 1;
     if (o->max_tokens == 0)
         o->max_tokens = 256;
+    if (o->prompt == NULL && o->prompt_file == NULL)
+        o->prompt = "The history of ";
     if (o->temperature < 0)
         o->temperature = 1.0;
 }

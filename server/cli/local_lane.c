@@ -6,27 +6,28 @@
 #include "config/settings.h"
 #include "server/batch/stream_lane.h"
 
-int local_lane_open(struct local_lane *l, struct model *m, const struct cli_engine *with, uint32_t streams, bool shifts)
+int local_lane_open(struct local_lane *l, const char *name, enum model_task task, const struct cli_engine *with,
+                    uint32_t streams, bool shifts)
 {
     const struct settings settings = {.streams_max = streams, .pass_rows_max = LOCAL_ROWS};
-    struct hosted_model *h = calloc(1, sizeof *h);
+    struct model *m = cli_load_model(name, &task);
     struct error err;
-    *l = (struct local_lane){.model = h};
-    if (h == NULL) {
-        model_free(m);
-        return cli_fail("out of memory");
-    }
-    hosted_model_reference(h);
-    h->model = m;
-    h->rows_max = streams + LOCAL_ROWS;
+    if (m == NULL)
+        return CLI_FAILED;
     /* as in hosted_model_load, a stream that is fed ahead has two states */
     const bool ahead = shifts && model_config_feeds_ahead(&m->config, m->pos_embed != NULL);
-    h->ahead_rows_max = ahead ? LOCAL_ROWS : 0;
     struct engine_options o = {.streams_max = ahead ? 2 * streams : streams,
-                               .rows_max = h->rows_max + h->ahead_rows_max};
-    h->engine = cli_open_engine(m, with, &o);
-    if (h->engine == NULL)
-        return CLI_FAILED;
+                               .rows_max = streams + (ahead ? 2 * LOCAL_ROWS : LOCAL_ROWS)};
+    struct engine *e = cli_open_engine(m, with, &o);
+    struct hosted_model *h = e != NULL ? calloc(1, sizeof *h) : NULL;
+    if (h == NULL) {
+        engine_close(e);
+        model_free(m);
+        return e != NULL ? cli_fail("out of memory") : CLI_FAILED;
+    }
+    *h = (struct hosted_model){.holders = HOSTED_BY_USER, .model = m, .engine = e, .rows_max = streams + LOCAL_ROWS};
+    h->ahead_rows_max = ahead ? LOCAL_ROWS : 0;
+    l->model = h;
     if (queue_create(&l->queue, 1, 1) != OK)
         return cli_fail("out of memory");
     return stream_lane_create(&l->streams, h, l->queue, &settings, &err) == OK ? CLI_OK : cli_fail_error(&err);

@@ -19,10 +19,10 @@ struct local_lane {
     struct stream_lane *streams;
 };
 
-/* Open an engine and a lane for so many streams of a generating model, which is taken; `shifts`: texts may go on where
- * the context ends. Prints why not and returns CLI_FAILED; close it in any case. */
-int local_lane_open(struct local_lane *l, struct model *m, const struct cli_engine *with, uint32_t streams,
-                    bool shifts);
+/* Load a generating model for that task, and open an engine and a lane for so many streams of it, in a zeroed *l;
+ * `shifts`: texts may go on where the context ends. Prints why not and returns CLI_FAILED; close it in any case. */
+int local_lane_open(struct local_lane *l, const char *name, enum model_task task, const struct cli_engine *with,
+                    uint32_t streams, bool shifts);
 void local_lane_close(struct local_lane *l); /* no job may be left; zeroed is fine */
 
 /* Submit the job that was created, if it was. Prints why not and returns CLI_FAILED. */

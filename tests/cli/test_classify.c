@@ -344,7 +344,7 @@ static void a_model_that_overflows_is_an_error(void **state)
     model_copy_write(&c, folder);
     model_copy_clear(&c);
     const struct program_case cases[] = {
-        {"classify", {"classify", folder, cat}, NULL, 1, "", "expected a finite number"}};
+        {"classify", {"classify", folder, cat}, NULL, 1, "", "gave a logit that is not a number"}};
     program_expect(aft, cases, LENGTH(cases));
 }
 
