@@ -37,7 +37,7 @@ probe() {
     # shellcheck disable=SC2086
     ${CC:-gcc} ${3:-} -o "$dir/$1" "$dir/$1.c" || exit 1
 }
-# cpu MODEL KERNELS SAYS HAS LACKS SETS: expected kernels, what else `aft inspect` says of the products, probes that run
+# cpu MODEL KERNELS SAYS HAS LACKS SETS: expected kernels, what else `aft inspect` says of OpenBLAS, probes that run
 # and that do not, values of AFTD_ISA to be refused
 cpu() {
     for name in $4; do
@@ -53,7 +53,9 @@ cpu() {
     on "$1" "${aft}d" --version
     expect "$1: aftd --version" 0 '^aftd [0-9]'
     on "$1" "$aft" inspect $golden/lm-local-8
-    expect "$1 runs $2 kernels" 0 "^runs on +$2 kernels, .* $3"
+    expect "$1 runs $2 kernels" 0 "^isa +$2\$"
+    expect "$1 multiplies in f32" 0 '^precision +f32$'
+    expect "$1 has $3" 0 "^blas +OpenBLAS .*$3"
     for isa in $6; do
         on "$1" -E "AFTD_ISA=$isa" "$aft" inspect $golden/lm-local-8
         expect "$1 is not forced to $isa" 1 "instruction set \"$isa\" is unknown or not supported by this machine"

@@ -10,9 +10,9 @@ aft=$2 tests=$3 emulator="qemu-aarch64 -L $1" CC="aarch64-linux-gnu-gcc --sysroo
 probe dotprod 'sdot v0.4s, v1.16b, v2.16b' -march=armv8.2-a+dotprod
 probe bf16 'bfdot v0.4s, v1.8h, v2.8h' -march=armv8.2-a+bf16
 x86='avx2 avx512'
-cpu cortex-a53 neon 'products in f32, OpenBLAS' '' 'dotprod bf16' "neondotprod neonbf16 $x86"
-cpu cortex-a76 neondotprod 'products in f32, OpenBLAS' dotprod bf16 neonbf16
-cpu max neonbf16 'products in f32, OpenBLAS' 'dotprod bf16' '' "$x86"
+cpu cortex-a53 neon '' '' 'dotprod bf16' "neondotprod neonbf16 $x86"
+cpu cortex-a76 neondotprod '' dotprod bf16 neonbf16
+cpu max neonbf16 '' 'dotprod bf16' '' "$x86"
 on cortex-a53 -E AFTD_ISA=baseline "$aft" inspect $golden/lm-local-8
 expect "cortex-a53 runs baseline kernels when asked to" 0 '^runs on +baseline kernels, .* products in f32, OpenBLAS'
 on cortex-a53 -E AFTD_ISA=baseline "$aft" verify $golden/*/

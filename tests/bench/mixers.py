@@ -95,10 +95,7 @@ def run(*arguments):
 
 
 def state_bytes(folder):
-    for line in run("build/aft", "inspect", folder).splitlines():
-        if line.startswith("state per stream"):
-            return int(line.split()[3].replace(",", ""))
-    return None
+    return json.loads(run("build/aft", "inspect", folder, "--json"))["stream_bytes"]
 
 
 def measure(folder, mixer, tokens):

@@ -137,12 +137,12 @@ class Ours:
         self.work, self.precision, self.folder, self.threads = work, precision, folder, threads
         # The cost at two positions is not compared here.
         self.more = ["--positions", "16,32"] if work.kind == "streams" else []
-        told = aft("inspect", folder, precision=precision).splitlines()
-        runs_on = next((line for line in told if line.startswith("runs on")), "")
-        if f"products in {precision}" not in runs_on and precision != "f32":
+        told = json.loads(aft("inspect", folder, "--json", precision=precision))
+        if told["precision"] != precision:
             raise PeerError("this build of aft does not heed AFTD_PRECISION")
         aft("verify", folder)
-        self.about = {"about": " ".join(runs_on.split()[2:]), "error": None}
+        about = "{isa} kernels, {threads} threads, products in {precision}, {blas}".format(**told)
+        self.about = {"about": about, "error": None}
 
     def measure(self, seconds):
         runs = max(3, round(4 * seconds))

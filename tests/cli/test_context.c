@@ -164,7 +164,7 @@ static void inspect_and_bench_cope_with_tiny_contexts(void **state)
         char key[32], line[64];
         write_short_model(context);
         (void)snprintf(key, sizeof key, "\"step_ms_at_%" PRIu32 "\": ", context - 1);
-        (void)snprintf(line, sizeof line, "input              bytes, context %" PRIu32 "\n", context);
+        (void)snprintf(line, sizeof line, "context                        %" PRIu32 "\n", context);
         const struct program_case cases[] = {
             {"inspect", {"inspect", folder}, NULL, 0, line, ""},
             {"a step", {"bench", folder, "--runs", "3", "--json"}, NULL, 0, key, ""},

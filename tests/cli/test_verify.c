@@ -162,7 +162,12 @@ static void a_model_with_versions_is_verified_in_its_latest(void **state)
     const struct program_case cases[] = {
         {"by name", {"verify", "versioned"}, NULL, 0, "  versioned (", ""},
         {"by path", {"verify", name}, NULL, 0, "\n1 passed, 0 failed\n", ""},
-        {"it has its folder's name", {"inspect", "versioned"}, NULL, 0, "model              versioned\n", ""},
+        {"it has its folder's name",
+         {"inspect", "versioned"},
+         NULL,
+         0,
+         "model                          versioned\n",
+         ""},
     };
     program_expect(aft, cases, LENGTH(cases));
     assert_int_equal(unsetenv("AFTD_MODELS_DIR"), 0);

@@ -94,8 +94,8 @@ check "aftd finds it by itself" both '"/usr/share/aftd/models"' "$(run aftd --pr
 check "aftd says so" both 'from file /etc/aftd/aftd.json' "$(run aftd --check-config)"
 check "the shipped models compute what they should" run sh -c 'aft verify /usr/share/aftd/models/*/'
 check "a precision of auto is that of the source tree" both "$(builds sh -c 'AFTD_PRECISION=auto /srv/a/aftd-*/build/aft inspect \
-    weights/models/enwik8-aft-local' | grep '^runs on')" \
-    "$(run env AFTD_PRECISION=auto aft inspect enwik8-aft-local | grep '^runs on')"
+    weights/models/enwik8-aft-local' | grep '^precision')" \
+    "$(run env AFTD_PRECISION=auto aft inspect enwik8-aft-local | grep '^precision')"
 check "the models are whole" diff -r --exclude=.git weights/models "$root/usr/share/aftd/models"
 text=$(run aft generate enwik8-aft-local --prompt 'The history of ' --temperature 0 --max-tokens 9)
 check "aft finds models by name" test "${#text}" -ge 9
