@@ -224,15 +224,15 @@ static enum status record(struct check *k, struct error *err)
     return st == OK ? precision_record_write(&k->record, dir, err) : st;
 }
 
-static int run(struct check *k, const char *data, uint32_t threads)
+static int run(struct check *k, const char *data, struct cli_engine *with)
 {
-    struct engine_options o = {.threads = threads, .images_max = BATCH, .streams_max = 1, .rows_max = CLI_SCORE_ROWS};
+    struct engine_options o = {.images_max = BATCH, .streams_max = 1, .rows_max = CLI_SCORE_ROWS};
     struct error err;
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
-        o.precision = (enum engine_precision)p;
-        o.isa = getenv("AFTD_ISA");
-        if (engine_open(&k->engines[p], k->model, &o, &err) != OK)
-            return cli_fail_error(&err);
+        with->precision = engine_precision_word((enum engine_precision)p);
+        k->engines[p] = cli_open_engine(k->model, with, &o);
+        if (k->engines[p] == NULL)
+            return CLI_FAILED;
     }
     const int code = measure(k, data);
     cli_progress_end(&k->progress);
@@ -244,11 +244,11 @@ static int run(struct check *k, const char *data, uint32_t threads)
 int cli_check_precision(int argc, char **argv)
 {
     struct check k = {0};
-    uint64_t threads = 0;
+    struct cli_engine with = {.threads = 0};
     const struct cli_option options[] = {{"write", CLI_FLAG, &k.write, 0, 0, NULL, NULL,
                                           "record it in the model's precision.json, unless that is of more samples"},
                                          {"force", CLI_FLAG, &k.force, 0, 0, NULL, NULL, "record it in any case"},
-                                         CLI_THREADS_OPTION(&threads) CLI_JSON_OPTION(&k.json){0}};
+                                         CLI_THREADS_OPTION(&with.threads) CLI_JSON_OPTION(&k.json){0}};
     int count;
     int code = cli_parse(options, argc, argv, 2, 2, &count);
     if (code != CLI_OK || count < 0)
@@ -260,7 +260,7 @@ int cli_check_precision(int argc, char **argv)
     k.model = m;
     code = m->config.task == TASK_TEXT_CLASSIFICATION
                ? cli_fail("%s classifies texts, for which there is no check; set its precision by name", m->name)
-               : run(&k, argv[2], (uint32_t)threads);
+               : run(&k, argv[2], &with);
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
         engine_close(k.engines[p]);
     model_free(m);

@@ -105,24 +105,19 @@ static int classify_one(struct classifier *c, const char *path)
 
 /* ---- by a daemon ------------------------------------------------------------------------------------------------- */
 
-static int ask(const struct classifier *c, const char *path, json_t **ret)
+static int ask_one(const struct classifier *c, const char *path)
 {
     char top_k[24];
+    json_t *answer = NULL, *predictions, *each;
+    const char *model = NULL, *label;
+    double probability;
+    size_t i;
     (void)snprintf(top_k, sizeof top_k, "%" PRIu64, c->top_k);
     const struct remote_parameter query[] = {
         {"model", c->remote.model, false}, {"size", c->with.size, false}, {"top_k", top_k, false}};
     const struct remote_request request = {
         .path = "/classify", .query = query, .query_count = sizeof query / sizeof query[0], .file = path};
-    return remote_post_json(&c->remote, &request, ret);
-}
-
-static int ask_one(const struct classifier *c, const char *path)
-{
-    json_t *answer = NULL, *predictions, *each;
-    const char *model = NULL, *label;
-    double probability;
-    size_t i;
-    int code = ask(c, path, &answer);
+    int code = remote_post_json(&c->remote, &request, &answer);
     if (code != CLI_OK)
         return code;
     if (json_unpack(answer, "{s:s, s:o}", "model", &model, "predictions", &predictions) != 0)

@@ -62,16 +62,6 @@ static int fail_file(const struct wish *w, const struct error *err)
     return cli_fail("%s: %s", name_of(w->file), err->message);
 }
 
-/* The identity of the latest model that was loaded, computed by `e`. */
-static enum status identify(struct model_identity *ret, const struct engine *e, struct error *err)
-{
-    uint8_t digest[PRECISION_DIGEST_BYTES];
-    const enum status st = precision_digest(digest, cli_model_dir(), err);
-    if (st == OK)
-        model_identity_init(ret, digest, engine_info(e));
-    return st;
-}
-
 /* Make the blocks to code from the file's bytes, which are an archive if they are to be restored. */
 static enum status make_blocks(struct archive_blocks *ret, struct archive *archive, const struct wish *w,
                                const uint8_t *bytes, size_t size, struct error *err)
@@ -129,13 +119,16 @@ static int run(const struct wish *w, const uint8_t *bytes, size_t size)
     struct local_lane l = {.model = NULL};
     struct job *j = NULL;
     struct model_identity ours;
+    uint8_t digest[PRECISION_DIGEST_BYTES];
     struct error err;
     if (make_blocks(&b, &archive, w, bytes, size, &err) != OK)
         return fail_file(w, &err);
     const uint32_t streams = b.count < 1 ? 1 : b.count < STREAMS_MAX ? b.count : STREAMS_MAX;
     int code = local_lane_open(&l, w->remote.model, TASK_TEXT_GENERATION, &w->with, streams, false);
-    if (code == CLI_OK && identify(&ours, l.model->engine, &err) != OK)
+    if (code == CLI_OK && precision_digest(digest, cli_model_dir(), &err) != OK)
         code = cli_fail_error(&err);
+    if (code == CLI_OK)
+        model_identity_init(&ours, digest, engine_info(l.model->engine));
     if (code == CLI_OK && w->restores && model_identity_check(&ours, &archive.id, "the archive", "body", &err) != OK)
         code = fail_file(w, &err);
     if (code == CLI_OK && b.count > 0)

@@ -88,19 +88,14 @@ static int from_config(struct locate *l, bool admin)
     }
     const struct settings *s = &config.settings;
     const char *file = config.path[0] != '\0' ? config.path : "no file";
-    if (admin) {
-        if (try_admin(l, s))
-            return CLI_OK;
-        return cli_fail_usage("no admin listener is configured (%s, the environment): expected "
-                              "admin_unix, or admin_address and admin_port, or --url or --unix",
-                              file);
-    }
-    if (try_tcp(l, s->listen_address, s->listen_port, is_on(s->tls_certificate)) || try_unix(l, s->listen_unix) ||
+    if ((!admin &&
+         (try_tcp(l, s->listen_address, s->listen_port, is_on(s->tls_certificate)) || try_unix(l, s->listen_unix))) ||
         try_admin(l, s))
         return CLI_OK;
-    return cli_fail_usage("no listener is configured (%s, the environment): expected listen_port, "
-                          "listen_unix or a listener for administration, or --url or --unix",
-                          file);
+    return cli_fail_usage("no %s is configured (%s, the environment): expected %s, or --url or --unix",
+                          admin ? "admin listener" : "listener", file,
+                          admin ? "admin_unix, or admin_address and admin_port"
+                                : "listen_port, listen_unix or a listener for administration");
 }
 
 int locate_parse(struct locate *l, bool admin, const struct cli_option *options, int argc, char **argv, int min,

@@ -1,6 +1,7 @@
 /* open_model.c - a model by its name or folder, and an engine for it; see cli.h. Single threaded; the state is the
  * folder of the latest model. */
 #include <errno.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,31 +14,18 @@
 
 static char loaded_dir[PATH_MAX];
 
-/* A path's last component, without slashes behind it; *size: its bytes. */
-static const char *last_of(const char *path, size_t *size)
-{
-    size_t end = strlen(path), from;
-    while (end > 0 && path[end - 1] == '/')
-        end--;
-    for (from = end; from > 0 && path[from - 1] != '/'; from--)
-        ;
-    *size = end - from;
-    return path + from;
-}
-
 /* Is there a model in `dir`, itself or as versions? What cannot be looked at may be one: do not go on to another of
  * that name. */
 static enum status look(struct found_model *ret, bool *there, const char *dir, struct error *err)
 {
-    char file[PATH_MAX], name[MODEL_NAME_MAX + 1];
-    size_t size = 0;
-    const char *last = last_of(dir, &size);
+    char file[PATH_MAX], path[PATH_MAX], name[MODEL_NAME_MAX + 1];
     struct stat st;
     if (snprintf(file, sizeof file, "%s/config.json", dir) >= (int)sizeof file || strlen(dir) >= sizeof ret->path)
         return OK;
     if (stat(file, &st) != 0 && errno != ENOENT && errno != ENOTDIR)
         return error_set(err, status_of_errno(errno), "%s: %s", file, strerror(errno));
-    (void)snprintf(name, sizeof name, "%.*s", (int)(size < MODEL_NAME_MAX ? size : MODEL_NAME_MAX), last);
+    (void)snprintf(path, sizeof path, "%s", dir); /* which basename changes */
+    (void)snprintf(name, sizeof name, "%.*s", MODEL_NAME_MAX, basename(path));
     return models_dir_look(ret, there, name, dir, err);
 }
 

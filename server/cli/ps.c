@@ -10,6 +10,16 @@
 #include "server/cli/remote.h"
 #include "server/cli/table.h"
 
+/* An answer that lists requests; taken. */
+static int print(json_t *answer, bool as_json)
+{
+    if (as_json)
+        return cli_print_json(answer);
+    table_print_requests(stdout, answer, SIZE_MAX);
+    json_decref(answer);
+    return CLI_OK;
+}
+
 int cli_ps(int argc, char **argv)
 {
     struct locate l = {.config = NULL};
@@ -22,14 +32,7 @@ int cli_ps(int argc, char **argv)
     int code = locate_parse(&l, true, options, argc, argv, 0, 0, &count);
     if (code == CLI_OK && count >= 0)
         code = remote_get_json(&l.to, "/admin/requests", &answer);
-    if (code != CLI_OK || count < 0)
-        return code;
-    if (as_json)
-        code = cli_print_json(json_incref(answer));
-    else
-        table_print_requests(stdout, answer, SIZE_MAX);
-    json_decref(answer);
-    return code;
+    return code == CLI_OK && count >= 0 ? print(answer, as_json) : code;
 }
 
 static int cancel(const struct locate *l, const char *id, bool as_json)
@@ -37,13 +40,8 @@ static int cancel(const struct locate *l, const char *id, bool as_json)
     json_t *answer = NULL;
     if (id[0] == '\0')
         return cli_fail_usage("the id is empty, expected one that aft ps lists");
-    int code = remote_named_json(&l->to, "DELETE", "/admin/requests/", id, &answer);
-    if (code == CLI_OK && as_json)
-        code = cli_print_json(json_incref(answer));
-    else if (code == CLI_OK)
-        table_print_requests(stdout, answer, SIZE_MAX);
-    json_decref(answer);
-    return code;
+    const int code = remote_named_json(&l->to, "DELETE", "/admin/requests/", id, &answer);
+    return code == CLI_OK ? print(answer, as_json) : code;
 }
 
 int cli_cancel(int argc, char **argv)

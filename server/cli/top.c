@@ -99,7 +99,7 @@ static bool is_left_within_a_second(bool with_keys)
 
 /* ---- showing ----------------------------------------------------------------------------------------------------- */
 
-static int draw_tables(const char *daemon, const struct top_sample *before, const struct top_sample *now)
+static int draw_tables(const json_t *told)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -107,7 +107,7 @@ static int draw_tables(const char *daemon, const struct top_sample *before, cons
     FILE *to = open_memstream(&text, &bytes);
     if (to == NULL)
         return cli_fail("out of memory");
-    top_view_print(to, daemon, before, now, size.ws_row);
+    top_view_print(to, told, size.ws_row);
     const bool whole = fclose(to) == 0 && text != NULL; /* glibc's fclose does not tell of memory that it lacked */
     if (whole)
         draw(text, size);
@@ -119,14 +119,15 @@ enum form { FORM_SCREEN, FORM_TABLES, FORM_JSON };
 
 static int show(enum form form, const struct locate *l, const struct top_sample *before, const struct top_sample *now)
 {
-    const char *daemon = remote_name(&l->to);
+    json_t *told = top_view_describe(remote_name(&l->to), before, now);
     int code = CLI_OK;
-    if (form == FORM_SCREEN)
-        code = draw_tables(daemon, before, now);
-    else if (form == FORM_JSON)
-        code = cli_print_json(top_view_describe(daemon, before, now));
+    if (told == NULL || form == FORM_JSON)
+        code = cli_print_json(json_incref(told));
+    else if (form == FORM_SCREEN)
+        code = draw_tables(told);
     else
-        top_view_print(stdout, daemon, before, now, SIZE_MAX);
+        top_view_print(stdout, told, SIZE_MAX);
+    json_decref(told);
     return code == CLI_OK ? cli_flush() : code;
 }
 

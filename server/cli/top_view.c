@@ -88,17 +88,9 @@ static size_t count_waiting(const json_t *requests, const char *model)
     return count;
 }
 
-static void print_summary(FILE *to, const char *daemon, const struct top_sample *before, const struct top_sample *now)
+static double number(const json_t *told, const char *member)
 {
-    const char *metrics = now->metrics.bytes;
-    const json_t *requests = json_object_get(now->requests, "requests");
-    (void)fprintf(to,
-                  "aftd at %s: requests %" JSON_INTEGER_FORMAT ", waiting %zu, connections %.0f, processor %.0f %%, "
-                  "memory %.0f MB\n\n",
-                  daemon, json_integer_value(json_object_get(now->requests, "total")), count_waiting(requests, NULL),
-                  top_metric(metrics, "aftd_connections", NULL),
-                  100.0 * rate(before, now, "process_cpu_seconds_total", NULL),
-                  top_metric(metrics, "process_resident_memory_bytes", NULL) / 1e6);
+    return json_number_value(json_object_get(told, member));
 }
 
 /* A model's figures of the last second; NULL: that is no model, or there was no memory. */
@@ -129,8 +121,20 @@ static json_t *describe_models(const struct top_sample *before, const struct top
     return list;
 }
 
-void top_view_print(FILE *to, const char *daemon, const struct top_sample *before, const struct top_sample *now,
-                    size_t lines)
+json_t *top_view_describe(const char *daemon, const struct top_sample *before, const struct top_sample *now)
+{
+    const char *metrics = now->metrics.bytes;
+    const json_t *requests = json_object_get(now->requests, "requests");
+    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:I, s:o, s:O*}", "daemon", daemon, "total",
+                     json_integer_value(json_object_get(now->requests, "total")), "waiting",
+                     (json_int_t)count_waiting(requests, NULL), "connections",
+                     (json_int_t)top_metric(metrics, "aftd_connections", NULL), "cpu_share",
+                     rate(before, now, "process_cpu_seconds_total", NULL), "memory_bytes",
+                     (json_int_t)top_metric(metrics, "process_resident_memory_bytes", NULL), "models",
+                     describe_models(before, now), "requests", requests);
+}
+
+void top_view_print(FILE *to, const json_t *told, size_t lines)
 {
     static const struct table_column columns[] = {
         {"MODEL", "model", TABLE_TEXT, NULL},
@@ -142,24 +146,13 @@ void top_view_print(FILE *to, const char *daemon, const struct top_sample *befor
         {"MEMORY", "memory_bytes", TABLE_BYTES, NULL},
         {0},
     };
-    json_t *models = describe_models(before, now);
+    const json_t *models = json_object_get(told, "models");
     const size_t others = OTHER_LINES + json_array_size(models);
-    print_summary(to, daemon, before, now);
+    (void)fprintf(to,
+                  "aftd at %s: requests %.0f, waiting %.0f, connections %.0f, processor %.0f %%, memory %.0f MB\n\n",
+                  json_string_value(json_object_get(told, "daemon")), number(told, "total"), number(told, "waiting"),
+                  number(told, "connections"), 100.0 * number(told, "cpu_share"), number(told, "memory_bytes") / 1e6);
     table_print(to, columns, models, SIZE_MAX);
     (void)fprintf(to, "\n");
-    table_print_requests(to, now->requests, lines > others ? lines - others : 0);
-    json_decref(models);
-}
-
-json_t *top_view_describe(const char *daemon, const struct top_sample *before, const struct top_sample *now)
-{
-    const char *metrics = now->metrics.bytes;
-    const json_t *requests = json_object_get(now->requests, "requests");
-    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:I, s:o, s:O}", "daemon", daemon, "total",
-                     json_integer_value(json_object_get(now->requests, "total")), "waiting",
-                     (json_int_t)count_waiting(requests, NULL), "connections",
-                     (json_int_t)top_metric(metrics, "aftd_connections", NULL), "cpu_share",
-                     rate(before, now, "process_cpu_seconds_total", NULL), "memory_bytes",
-                     (json_int_t)top_metric(metrics, "process_resident_memory_bytes", NULL), "models",
-                     describe_models(before, now), "requests", requests);
+    table_print_requests(to, told, lines > others ? lines - others : 0);
 }

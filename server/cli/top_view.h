@@ -22,12 +22,9 @@ void top_sample_clear(struct top_sample *s); /* and zeroes it */
  * be read counts as nothing. `text` may be NULL. */
 double top_metric(const char *text, const char *name, const char *model);
 
-/* The tables of `now`, with rates since `before`; of the requests as many as `lines`
- * have room for. */
-void top_view_print(FILE *to, const char *daemon, const struct top_sample *before, const struct top_sample *now,
-                    size_t lines);
-
-/* The same as one object, with all requests that the daemon lists; NULL: out of memory. */
+/* `now`, with rates since `before`, and all requests that the daemon lists, as one object; NULL: out of memory. */
 json_t *top_view_describe(const char *daemon, const struct top_sample *before, const struct top_sample *now);
+/* The tables of such an object; of the requests as many as `lines` have room for. */
+void top_view_print(FILE *to, const json_t *told, size_t lines);
 
 #endif
