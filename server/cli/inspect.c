@@ -61,7 +61,7 @@ static json_t *describe(const struct model *m, const struct engine_info *info)
         (int)info->threads, "precision", info->precision, "blas", info->blas, "tensors", describe_tensors(m));
 }
 
-/* A field a line, then the tensors. */
+/* A field that is there a line, then the tensors. */
 static void print(const json_t *told)
 {
     static const struct table_column columns[] = {
@@ -76,7 +76,7 @@ static void print(const json_t *told)
     json_t *value;
     json_object_foreach((json_t *)told, field, value)
     {
-        if (value == tensors)
+        if (value == tensors || json_is_null(value))
             continue;
         char *text = json_print(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
         (void)printf("%-30s %s\n", field, json_is_string(value) ? json_string_value(value) : text != NULL ? text : "");

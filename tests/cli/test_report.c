@@ -41,8 +41,7 @@ static const struct {
      {"model                          enwik8-aft-local\n", "task                           text-generation\n",
       "mixer                          {\"type\": \"aft-local\", ", ", \"global\": true, \"window\": 32}\n",
       "blocks                         6\n", "dim                            192\n",
-      "hidden                         768\n", "size                           null\n",
-      "patch                          null\n", "context                        512\n",
+      "hidden                         768\n", "context                        512\n",
       "classes                        0\n", "parameters                     3259648\n",
       "file_bytes                     6529512\n", "linear_macs                    2703360\n",
       "mixing_macs                    74880\n",    /* 6 * 192 * (1 + 2 * 32) */
