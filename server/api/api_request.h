@@ -10,6 +10,7 @@
 #include "config/status.h"
 #include "server/access/api_kind.h"
 #include "server/access/auth.h"
+#include "server/core/client_id.h"
 #include "server/http/http.h"
 
 struct hosted_model;
@@ -26,6 +27,7 @@ struct api_request {
 
     /* authorise.c's */
     struct auth_grant grant; /* the key that let it in, if keys are required */
+    struct client_id client; /* who is behind it: that key or, where none is required, an address */
 
     /* request_model.c's: the model */
     struct hosted_model *hosted; /* the model that the request uses; a reference. NULL: none yet */

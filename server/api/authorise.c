@@ -72,6 +72,7 @@ bool authorise(struct exchange *x)
     struct error err;
     const char *why;
     double wait_s;
+    x->api->client = http_client_id(x);
     if (keys == NULL)
         return true;
     const char *text = key_of_headers(x, &why);
@@ -95,6 +96,7 @@ bool authorise(struct exchange *x)
         refuse_rate(x, wait_s);
         return false;
     }
+    x->api->client = auth_client_id(&x->api->grant);
     return true;
 }
 
@@ -132,12 +134,7 @@ void authorise_end(struct exchange *x, uint64_t bytes)
     auth_release(&x->api->grant);
 }
 
-enum status authorise_model(const struct exchange *x, const char *name, struct error *err)
-{
-    return authorise_model_as(x, name, name, err);
-}
-
-enum status authorise_model_as(const struct exchange *x, const char *name, const char *asked, struct error *err)
+enum status authorise_model(const struct exchange *x, const char *name, const char *asked, struct error *err)
 {
     if (auth_may_use(&x->api->grant, name))
         return OK;

@@ -11,7 +11,8 @@ struct exchange;
 struct job;
 
 /* Let a request in by the key of its headers, Authorization: Bearer KEY or X-API-Key: KEY, for x->api->kind. False: it
- * was answered with 401, 403 or 429. If the daemon has no keys everybody may do everything. */
+ * was answered with 401, 403 or 429. If the daemon has no keys everybody may do everything. From then on
+ * x->api->client is known. */
 bool authorise(struct exchange *x);
 /* Call before a job is submitted: the bytes that its request received count against the key's rate limit, and from then
  * on those that it generates. False: it was answered with 429, the key's requests already have too much ahead of them.
@@ -21,10 +22,8 @@ bool authorise_job(struct exchange *x, struct job *j);
 void authorise_no_job(struct exchange *x);
 /* At the exchange's end: account for the bytes that it received and generated, as far as that is not done yet. */
 void authorise_end(struct exchange *x, uint64_t bytes);
-/* May the request use a model of that name? Errors: ERR_FORBIDDEN. */
-enum status authorise_model(const struct exchange *x, const char *name, struct error *err);
-/* The same where the request calls the model by an alias, which the message then says. */
-enum status authorise_model_as(const struct exchange *x, const char *name, const char *asked, struct error *err);
+/* May the request use the model `name`, which it calls `asked`, as the message does? Errors: ERR_FORBIDDEN. */
+enum status authorise_model(const struct exchange *x, const char *name, const char *asked, struct error *err);
 /* The highest priority that the request may ask for. */
 int32_t authorise_priority_max(const struct exchange *x);
 /* May the request ask for that priority? Errors: ERR_FORBIDDEN (param "priority"). */

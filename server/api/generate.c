@@ -14,7 +14,6 @@
 #include "server/api/events.h"
 #include "server/api/generate_session.h"
 #include "server/api/reply.h"
-#include "server/api/request_client.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
 #include "server/api/service.h"

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/api/api_request.h"
 #include "server/api/generate_state.h"
-#include "server/api/request_client.h"
 #include "server/api/service.h"
 #include "server/core/log.h"
 #include "server/kinds/generate.h"
@@ -14,13 +14,12 @@
 enum status generate_session_begin(struct session_work **k, struct exchange *x, struct generate_request *r,
                                    struct error *err)
 {
-    const struct client_id who = request_client(x);
     enum status st = OK;
     if (r->session[0] != '\0' && *k == NULL) { /* else it was fetched */
         *k = session_work_create(x, 1, err);
         if (*k == NULL)
             return ERR_NOMEM;
-        st = sessions_begin(service_of(x)->sessions, &who, r->session, &(*k)->infos[0], err);
+        st = sessions_begin(service_of(x)->sessions, &x->api->client, r->session, &(*k)->infos[0], err);
         if (st == ERR_CONFLICT) /* with a request that ends, perhaps because its client has just left */
             http_add_header(x, "Retry-After", "1");
     }

@@ -9,7 +9,6 @@
 #include "server/api/api_request.h"
 #include "server/api/authorise.h"
 #include "server/api/reply.h"
-#include "server/api/request_client.h"
 #include "server/api/service.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
@@ -27,8 +26,7 @@ static void refuse_full(struct exchange *x)
 
 bool request_job_refuse_if_full(struct exchange *x)
 {
-    const struct client_id who = request_client(x);
-    if (queue_has_room(service_of(x)->queue, &who))
+    if (queue_has_room(service_of(x)->queue, &x->api->client))
         return false;
     refuse_full(x);
     return true;
@@ -92,7 +90,7 @@ void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, 
     }
     j->keeps_prefixes = true;
     j->prefix_owner = prefix_owner(x);
-    j->item.client = request_client(x);
+    j->item.client = x->api->client;
     (void)error_set(&err, ERR_UNAVAILABLE, "the server is shutting down");
     const enum status st = submit(service_of(x), j, deadline_ns, &err);
     if (st == OK)

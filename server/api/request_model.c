@@ -10,9 +10,10 @@
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
 
-enum status request_model_use(struct exchange *x, struct hosted_model *e, struct error *err)
+/* For the exchange to hold. Errors: ERR_FORBIDDEN. */
+static enum status use(struct exchange *x, struct hosted_model *e, struct error *err)
 {
-    const enum status st = authorise_model(x, e->model->name, err);
+    const enum status st = authorise_model(x, e->model->name, e->model->name, err);
     if (st != OK)
         return st;
     hosted_model_reference(e);
@@ -27,7 +28,7 @@ static enum status pick_named_for_key(struct exchange *x, const char *asked, con
 {
     char bare[MODEL_NAME_MAX + 1]; /* keys name models without versions */
     registry_name_of(bare, name);
-    enum status st = authorise_model_as(x, bare, asked, err);
+    enum status st = authorise_model(x, bare, asked, err);
     if (st == OK)
         st = registry_acquire(service_of(x)->registry, name, task, NULL, ret, err);
     if (st == ERR_NOT_FOUND || st == ERR_ARGUMENT)
@@ -69,7 +70,7 @@ enum status request_model_acquire(struct exchange *x, const char *name, int task
     enum status st = pick(x, name, task, &e, err);
     assert(st != OK || e != NULL);
     if (st == OK)
-        st = request_model_use(x, e, err);
+        st = use(x, e, err);
     if (st == OK)
         *ret = e; /* the exchange holds it now */
     hosted_model_release(e);

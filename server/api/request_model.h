@@ -12,8 +12,6 @@
  * the key may not use it. */
 enum status request_model_acquire(struct exchange *x, const char *name, int task, struct hosted_model **ret,
                                   struct error *err);
-/* The same for a model that was found in another way. Errors: ERR_FORBIDDEN. */
-enum status request_model_use(struct exchange *x, struct hosted_model *e, struct error *err);
 
 /* The models that the request's key may use; borrows the exchange. */
 struct registry_choice request_model_choice(const struct exchange *x);

@@ -9,7 +9,6 @@
 #include "server/api/api_request.h"
 #include "server/api/authorise.h"
 #include "server/api/reply.h"
-#include "server/api/request_client.h"
 #include "server/api/request_host.h"
 #include "server/api/request_job.h"
 #include "server/api/request_query.h"
@@ -288,8 +287,7 @@ static void begin(struct exchange *x)
     if (needs_key(r, service_of(x)->settings)) {
         if (!authorise(x))
             return;
-        const struct client_id client = request_client(x);
-        http_count_as(x, &client);
+        http_count_as(x, &x->api->client);
     }
     if (check_head(x, r, &err) != OK) {
         reply_send_error(x, &err);

@@ -13,7 +13,6 @@
 #include "server/api/authorise.h"
 #include "server/api/generate_state.h"
 #include "server/api/reply.h"
-#include "server/api/request_client.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
 #include "server/api/service.h"
@@ -27,11 +26,6 @@
 struct beginning {
     size_t prompt_bytes, dropped;
 };
-
-static struct sessions *sessions_of(const struct exchange *x)
-{
-    return service_of(x)->sessions;
-}
 
 /* The id that the path of a PUT names; NULL: the daemon chooses one. */
 static const char *chosen_id(const struct exchange *x)
@@ -83,14 +77,11 @@ static void tell_created(struct exchange *x, struct session_info *info)
     http_add_header(x, SESSION_HEADER, info->head.id);
     set_cookie(x, info->head.id);
     json_t *answer = session_describe(info);
-    sessions_end(sessions_of(x), info);
+    sessions_end(service_of(x)->sessions, info);
     const json_int_t prompt = (json_int_t)b->prompt_bytes;
-    if (json_object_set_new(answer, "usage",
-                            json_pack("{s:I, s:i, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", 0,
-                                      "total_tokens", prompt, "prompt_tokens_dropped", (json_int_t)b->dropped)) != 0) {
-        json_decref(answer);
-        answer = NULL;
-    }
+    json_put(answer, "usage",
+             json_pack("{s:I, s:i, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", 0, "total_tokens", prompt,
+                       "prompt_tokens_dropped", (json_int_t)b->dropped));
     reply_send_json(x, 201, answer);
 }
 
@@ -104,13 +95,12 @@ static void answer_written(struct exchange *x)
 /* The snapshot's memory is taken. */
 static void reply_created(struct exchange *x, struct stream_snapshot *snapshot)
 {
-    const struct client_id who = request_client(x);
     struct session_info info;
     struct error err;
     unsigned wait_s = 0;
     struct session_work *k = session_work_create(x, 1, &err);
-    if (k == NULL ||
-        sessions_add(k->sessions, &who, chosen_id(x), x->api->hosted, snapshot, &info, &wait_s, &err) != OK) {
+    if (k == NULL || sessions_add(k->sessions, &x->api->client, chosen_id(x), x->api->hosted, snapshot, &info, &wait_s,
+                                  &err) != OK) {
         session_work_free(k);
         stream_snapshot_clear(snapshot);
         session_refuse(x, &err, wait_s);
@@ -141,13 +131,12 @@ static void answer_fed(struct exchange *x)
 static enum status prepare(struct exchange *x, struct generate_request *r, struct beginning *b, struct job **job,
                            struct stream_snapshot *snapshot, unsigned *wait_s, struct error *err)
 {
-    const struct client_id who = request_client(x);
     struct hosted_model *e;
     enum status st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st == OK) /* although nothing may have to be fed, and nothing to wait for a turn */
         st = authorise_priority(x, r->in.priority, err);
     if (st == OK)
-        st = sessions_check(sessions_of(x), &who, e, 1, wait_s, err);
+        st = sessions_check(service_of(x)->sessions, &x->api->client, e, 1, wait_s, err);
     if (st != OK)
         return st;
     if (r->state != NULL) {
@@ -180,16 +169,9 @@ void api_sessions_create(struct exchange *x)
     struct job *j = NULL;
     struct error err;
     unsigned wait_s = 0;
-    if (request_job_refuse_if_full(x))
+    struct beginning *b = request_job_begin(x, sizeof *b, free);
+    if (b == NULL)
         return;
-    struct beginning *b = calloc(1, sizeof *b);
-    x->api->state = b;
-    x->api->state_free = free;
-    if (b == NULL) {
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-        reply_send_error(x, &err);
-        return;
-    }
     enum status st = check_id(x, &err);
     if (st == OK)
         st = read_beginning(&r, x, &err);

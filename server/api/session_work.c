@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "config/settings.h"
+#include "server/api/api_request.h"
 #include "server/api/reply.h"
-#include "server/api/request_client.h"
 #include "server/api/service.h"
 #include "server/core/clock.h"
 #include "server/kinds/generate.h"
@@ -32,7 +32,7 @@ struct session_work *session_work_create(struct exchange *x, size_t count, struc
     }
     k->work = (struct job_work){.free = free_work, .conclude_ns = STORED_NS};
     k->sessions = service_of(x)->sessions;
-    k->client = request_client(x);
+    k->client = x->api->client;
     k->count = count;
     return k;
 }
@@ -120,7 +120,7 @@ void session_work_run(struct exchange *x, struct session_work *k, session_work_d
         reply_send_error(x, &err);
         return;
     }
-    j->item.client = request_client(x);
+    j->item.client = x->api->client;
     const uint64_t deadline_ns = x->received_ns + s->settings->timeout_ms * CLOCK_NS_PER_MS;
     const enum status st = workers_submit(s->keepers, j, NULL, 0, deadline_ns, &err);
     if (st == OK) {

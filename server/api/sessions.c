@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/json_memory.h"
 #include "server/api/api_request.h"
 #include "server/api/authorise.h"
 #include "server/api/generate_state.h"
 #include "server/api/reply.h"
-#include "server/api/request_client.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
 #include "server/api/service.h"
@@ -24,26 +24,13 @@
 
 enum { SESSIONS_LISTED = 20 }; /* in one answer, unless the request says it */
 
-static struct sessions *sessions_of(const struct exchange *x)
-{
-    return service_of(x)->sessions;
-}
-
-/* ---- shared answers --------------------------------------------------------------------------------------------- */
-
-/* Answer with the session's description, and clear `i`. */
-static void reply_session(struct exchange *x, unsigned status, struct session_info *i)
-{
-    reply_send_json(x, status, session_describe(i));
-    session_info_clear(i);
-}
+/* ---- finding one ------------------------------------------------------------------------------------------------ */
 
 /* The session that the path names, or of a store that is shared its id alone; false: it was answered with an error. */
 static bool find(struct exchange *x, struct session_info *ret)
 {
-    const struct client_id who = request_client(x);
     struct error err;
-    enum status st = sessions_find(sessions_of(x), &who, x->api->segments[0], ret, &err);
+    enum status st = sessions_find(service_of(x)->sessions, &x->api->client, x->api->segments[0], ret, &err);
     if (st == OK)
         return true;
     reply_send_error(x, &err);
@@ -64,21 +51,16 @@ const struct field_list sessions_query = {list_table, 2};
 /* NULL for want of memory. */
 static json_t *describe_page(struct exchange *x, const struct list_request *r, struct session_info *infos)
 {
-    const struct client_id who = request_client(x);
     uint64_t next = 0, total = 0;
-    const size_t count =
-        sessions_list(sessions_of(x), &who, (uint64_t)r->before, (size_t)r->limit, infos, &next, &total);
+    const size_t count = sessions_list(service_of(x)->sessions, &x->api->client, (uint64_t)r->before, (size_t)r->limit,
+                                       infos, &next, &total);
     json_t *list = json_array();
-    int failed = list == NULL;
     for (size_t i = 0; i < count; i++) {
-        failed |= json_array_append_new(list, session_describe(&infos[i]));
+        json_append(list, session_describe(&infos[i]));
         session_info_clear(&infos[i]);
     }
-    json_t *page = failed == 0 ? json_pack("{s:O, s:I, s:o}", "sessions", list, "total", (json_int_t)total, "next",
-                                           next != 0 ? json_integer((json_int_t)next) : json_null())
-                               : NULL;
-    json_decref(list);
-    return page;
+    return json_pack("{s:o, s:I, s:o}", "sessions", list, "total", (json_int_t)total, "next",
+                     next != 0 ? json_integer((json_int_t)next) : json_null());
 }
 
 /* Without keys an id is all that protects a session: many clients may share an address, as behind a proxy. */
@@ -160,10 +142,12 @@ static void tell(struct exchange *x, const struct session_info *i)
 void api_session(struct exchange *x)
 {
     struct session_info info;
-    if (sessions_are_shared(sessions_of(x)))
+    if (sessions_are_shared(service_of(x)->sessions))
         with_state(x, tell);
-    else if (find(x, &info))
-        reply_session(x, 200, &info);
+    else if (find(x, &info)) {
+        tell(x, &info);
+        session_info_clear(&info);
+    }
 }
 
 static void removed(struct exchange *x)
@@ -174,13 +158,12 @@ static void removed(struct exchange *x)
 
 void api_session_delete(struct exchange *x)
 {
-    const struct client_id who = request_client(x);
     const char *id = x->api->segments[0];
     struct session_info info;
     struct error err;
-    if (sessions_are_shared(sessions_of(x)) && session_id_is_fine(id) && find(x, &info))
+    if (sessions_are_shared(service_of(x)->sessions) && session_id_is_fine(id) && find(x, &info))
         run_with(x, &info, session_work_remove, removed, NULL);
-    else if (sessions_remove(sessions_of(x), &who, id, &err) == OK)
+    else if (sessions_remove(service_of(x)->sessions, &x->api->client, id, &err) == OK)
         http_reply(x, 204, NULL, NULL, 0);
     else
         reply_send_error(x, &err);
@@ -211,15 +194,13 @@ static enum status read_fork(const struct exchange *x, size_t *n, struct error *
 static void list_forks(struct exchange *x, struct session_info *forks, size_t n)
 {
     json_t *list = json_array();
-    bool fine = list != NULL;
     if (n == 1) /* as for a session that is begun; a header names one only */
         http_add_header(x, SESSION_HEADER, forks[0].head.id);
     for (size_t i = 0; i < n; i++) {
-        fine = fine && json_array_append_new(list, session_describe(&forks[i])) == 0;
-        sessions_end(sessions_of(x), &forks[i]);
+        json_append(list, session_describe(&forks[i]));
+        sessions_end(service_of(x)->sessions, &forks[i]);
     }
-    reply_send_json(x, 201, fine ? json_pack("{s:O}", "sessions", list) : NULL);
-    json_decref(list);
+    reply_send_json(x, 201, json_pack("{s:o}", "sessions", list));
 }
 
 static void forks_written(struct exchange *x)
@@ -233,7 +214,6 @@ static void forks_written(struct exchange *x)
 /* `of` has its state. */
 static void fork_session(struct exchange *x, const struct session_info *of)
 {
-    const struct client_id who = request_client(x);
     struct error err;
     unsigned wait_s = 0;
     size_t n = 0;
@@ -242,13 +222,13 @@ static void fork_session(struct exchange *x, const struct session_info *of)
     if (st == OK && k == NULL)
         st = ERR_NOMEM;
     if (st == OK)
-        st = authorise_model(x, of->head.model, &err);
+        st = authorise_model(x, of->head.model, of->head.model, &err);
     if (st == OK)
-        st = sessions_fork(sessions_of(x), &who, of, n, k->infos, &wait_s, &err);
+        st = sessions_fork(service_of(x)->sessions, &x->api->client, of, n, k->infos, &wait_s, &err);
     if (st != OK) {
         session_work_free(k);
         session_refuse(x, &err, wait_s);
-    } else if (sessions_are_stored(sessions_of(x))) {
+    } else if (sessions_are_stored(service_of(x)->sessions)) {
         session_work_run(x, k, session_work_write_new, forks_written);
     } else {
         list_forks(x, k->infos, n);
@@ -268,7 +248,7 @@ static void send_state(struct exchange *x, const struct session_info *i)
     struct error err;
     uint8_t *blob;
     size_t size;
-    enum status st = authorise_model(x, i->head.model, &err);
+    enum status st = authorise_model(x, i->head.model, i->head.model, &err);
     if (st == OK)
         st = state_blob_make(&blob, &size, &i->snapshot, &i->head.state.identity, &err);
     if (st == OK)
@@ -324,11 +304,10 @@ static void put_fetched(struct exchange *x)
 
 void api_session_put(struct exchange *x)
 {
-    const struct client_id who = request_client(x);
     struct error err;
     struct session_work *k = session_work_create(x, 1, &err);
     const enum status st =
-        k != NULL ? sessions_begin(k->sessions, &who, x->api->segments[0], &k->infos[0], &err) : ERR_NOMEM;
+        k != NULL ? sessions_begin(k->sessions, &x->api->client, x->api->segments[0], &k->infos[0], &err) : ERR_NOMEM;
     if (st != OK) {
         session_work_free(k);
         session_refuse(x, &err, st == ERR_CONFLICT ? 1 : 0); /* it may be free soon */
