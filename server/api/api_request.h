@@ -33,6 +33,7 @@ struct api_request {
     struct hosted_model *hosted; /* the model that the request uses; a reference. NULL: none yet */
     unsigned model;              /* its metrics label */
 
+    uint32_t timeout_ms;    /* that it asks for; 0: what the settings say */
     uint64_t picture_bytes; /* that its pictures count towards the key's rate, beyond those of the body */
 
     /* of the answer, for the log */

@@ -222,5 +222,5 @@ void api_classify(struct exchange *x)
     if (request_job_begin(x, sizeof(struct classification), free) == NULL)
         return;
     const enum status st = prepare(x, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, service_of(x)->settings->timeout_ms, answer);
+    request_job_submit_or_refuse(x, st, &err, j, answer);
 }

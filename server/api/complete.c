@@ -29,7 +29,7 @@
 struct fields {
     const json_t *model;
     struct sampler_fields sampler;
-    int64_t rows, n, scale, seed, timeout_ms; /* rows, seed -1: not given */
+    int64_t rows, n, scale, seed, timeout_ms; /* rows, seed -1, timeout_ms 0: not given */
     enum field_switch stream;
 };
 
@@ -53,7 +53,7 @@ const struct field_list complete_query = {table, FIELD_COUNT};
 
 /* The exchange's state. */
 struct completion {
-    uint32_t scale, timeout_ms;
+    uint32_t scale;
     bool streams, said_finish;
     struct request_picture_file given;
     uint32_t read[COMPLETE_SAMPLES_MAX]; /* rows that were sent */
@@ -267,24 +267,18 @@ static enum status build(struct exchange *x, struct hosted_model *e, const struc
 
 static enum status read_request(struct exchange *x, struct job **ret, struct error *err)
 {
-    const struct service *s = service_of(x);
     struct completion *state = x->api->state;
-    struct fields f = {.sampler = SAMPLER_FIELDS_UNSAID,
-                       .rows = -1,
-                       .n = 1,
-                       .scale = 1,
-                       .seed = -1,
-                       .timeout_ms = s->settings->timeout_ms};
+    struct fields f = {.sampler = SAMPLER_FIELDS_UNSAID, .rows = -1, .n = 1, .scale = 1, .seed = -1};
     struct hosted_model *e;
     enum status st = request_picture_find(&state->given, x, &complete_query, err);
     if (st == OK)
-        st = fields_read(table, FIELD_COUNT, x->api->query, s->settings, &f, err);
+        st = fields_read(table, FIELD_COUNT, x->api->query, service_of(x)->settings, &f, err);
     if (st == OK)
         st = request_model_acquire(x, json_string_value(f.model), TASK_IMAGE_GENERATION, &e, err);
     if (st != OK)
         return st;
     state->scale = (uint32_t)f.scale;
-    state->timeout_ms = (uint32_t)f.timeout_ms;
+    x->api->timeout_ms = (uint32_t)f.timeout_ms;
     state->streams = events_wanted(x, f.stream);
     st = check(x, e, &f, err);
     return st == OK ? build(x, e, &f, ret, err) : st;
@@ -298,5 +292,5 @@ void api_complete(struct exchange *x)
     if (state == NULL)
         return;
     const enum status st = read_request(x, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, state->timeout_ms, state->streams ? answer_events : answer_picture);
+    request_job_submit_or_refuse(x, st, &err, j, state->streams ? answer_events : answer_picture);
 }

@@ -33,7 +33,6 @@ const struct field_list compress_query = {table, FIELD_COUNT};
 struct coding {
     struct archive_blocks blocks; /* owned by the job once it is made; these pointers remain */
     struct archive archive;       /* the one to restore; `blocks` in it is NULL */
-    uint32_t timeout_ms;
 };
 
 static void reply_bytes(struct exchange *x, uint8_t *bytes, size_t size)
@@ -83,15 +82,14 @@ static void answer_restored(struct exchange *x)
 
 /* ---- requests --------------------------------------------------------------------------------------------------- */
 
-static enum status read_query(struct exchange *x, struct coding *c, struct error *err)
+static enum status read_query(struct exchange *x, struct error *err)
 {
-    const struct service *s = service_of(x);
-    struct fields f = {.timeout_ms = s->settings->timeout_ms};
+    struct fields f = {0};
     struct hosted_model *e;
-    enum status st = fields_read(table, FIELD_COUNT, x->api->query, s->settings, &f, err);
+    enum status st = fields_read(table, FIELD_COUNT, x->api->query, service_of(x)->settings, &f, err);
     if (st == OK)
         st = request_model_acquire(x, json_string_value(f.model), TASK_TEXT_GENERATION, &e, err);
-    c->timeout_ms = (uint32_t)f.timeout_ms;
+    x->api->timeout_ms = (uint32_t)f.timeout_ms;
     return st;
 }
 
@@ -128,7 +126,7 @@ static enum status create_job(struct exchange *x, const struct coding *c, bool r
 /* *ret: the job that codes the blocks; left NULL if there is nothing to code. */
 static enum status prepare(struct exchange *x, struct coding *c, bool restores, struct job **ret, struct error *err)
 {
-    enum status st = read_query(x, c, err);
+    enum status st = read_query(x, err);
     if (st == OK)
         st = restores ? open_body(x, c, err) : split_body(x, c, err);
     if (st != OK || c->blocks.count == 0)
@@ -152,7 +150,7 @@ static void answer(struct exchange *x, bool restores)
     if (j == NULL)
         archive_blocks_clear(&c->blocks);
     if (st != OK || j != NULL)
-        request_job_submit_or_refuse(x, st, &err, j, c->timeout_ms, restores ? answer_restored : answer_compressed);
+        request_job_submit_or_refuse(x, st, &err, j, restores ? answer_restored : answer_compressed);
 }
 
 void api_compress(struct exchange *x)

@@ -32,24 +32,17 @@ enum { PARAM_MAX = 32, NUMBER_BYTES = 56 /* of a number of the answer, while tha
 /* Lists and texts are borrowed from the JSON. */
 struct fields {
     const json_t *model, *input, *images, *user;
-    int64_t dimensions, timeout_ms; /* dimensions 0: not given */
+    int64_t dimensions, timeout_ms; /* 0: not given */
     int32_t priority;
-    bool base64;
+    enum { FLOATS, BASE64 } format;
 };
-
-static bool read_format(const json_t *value, void *to)
-{
-    const char *word = json_is_string(value) ? json_string_value(value) : "";
-    *(bool *)to = strcmp(word, "base64") == 0;
-    return *(bool *)to || strcmp(word, "float") == 0;
-}
 
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
     {"input", FIELD_OTHER, AT(input), .read = prompts_read, .what = PROMPTS_EXPECTED},
     {"images", FIELD_OTHER, AT(images), .read = request_images_read, .what = REQUEST_IMAGES_EXPECTED},
-    {"encoding_format", FIELD_OTHER, AT(base64), .read = read_format, .what = "\"float\" or \"base64\""},
+    {"encoding_format", FIELD_WORD, AT(format), .words = {"float", "base64"}, .what = "\"float\" or \"base64\""},
     {"dimensions", FIELD_INTEGER, AT(dimensions), FIELD_RANGE(1, MODEL_DIM_MAX)},
     {"priority", FIELD_OTHER, AT(priority), .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED},
     {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
@@ -61,7 +54,6 @@ const struct field_list embedding_fields = {table, FIELD_COUNT};
 
 /* The exchange's state. */
 struct embedding {
-    uint32_t timeout_ms;
     bool base64;
 };
 
@@ -281,7 +273,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
 {
     struct embedding *state = x->api->state;
     const struct settings *s = service_of(x)->settings;
-    struct fields f = {.timeout_ms = s->timeout_ms};
+    struct fields f = {0};
     struct hosted_model *m = NULL;
     json_t *object = NULL;
     enum status st = request_json_parse_bytes(&object, x->body.bytes, x->body.size, err);
@@ -300,8 +292,8 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     if (st != OK)
         return st;
     assert(*ret != NULL);
-    state->timeout_ms = (uint32_t)f.timeout_ms;
-    state->base64 = f.base64;
+    x->api->timeout_ms = (uint32_t)f.timeout_ms;
+    state->base64 = f.format == BASE64;
     (*ret)->item.priority = f.priority;
     (*ret)->answer_bytes =
         (*ret)->given + (size_t)count_of(*ret) * engine_info(m->engine)->dim * (sizeof(double) + NUMBER_BYTES);
@@ -316,5 +308,5 @@ void api_openai_embeddings(struct exchange *x)
     if (state == NULL)
         return;
     const enum status st = prepare(x, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, state->timeout_ms, answer);
+    request_job_submit_or_refuse(x, st, &err, j, answer);
 }

@@ -268,5 +268,5 @@ void api_explain(struct exchange *x)
         st = make_job(x, s, &j, &err);
     if (st != OK)
         explaining_free(&s->work);
-    request_job_submit_or_refuse(x, st, &err, j, service_of(x)->settings->timeout_ms, answer);
+    request_job_submit_or_refuse(x, st, &err, j, answer);
 }

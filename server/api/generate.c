@@ -371,6 +371,7 @@ static void submit(struct exchange *x, enum status st, struct generate_request *
                    struct error *err)
 {
     struct job *j = NULL;
+    x->api->timeout_ms = r->timeout_ms;
     if (st == OK)
         st = prepare(x, r, from, &j, err);
     struct generation *g = x->api->state;
@@ -379,7 +380,7 @@ static void submit(struct exchange *x, enum status st, struct generate_request *
     } else {
         if (st != OK && g != NULL)
             session_work_let_go(g->session);
-        request_job_submit_or_refuse(x, st, err, j, r->timeout_ms, r->in.stream ? answer_stream : answer_whole);
+        request_job_submit_or_refuse(x, st, err, j, r->in.stream ? answer_stream : answer_whole);
     }
     generate_request_clear(r);
 }

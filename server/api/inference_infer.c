@@ -299,6 +299,7 @@ static enum status prepare(struct exchange *x, struct hosted_model *e, struct jo
     enum status st =
         inference_request_parse(&s->request, x->body.bytes, x->body.size,
                                 http_header(x, "Inference-Header-Content-Length"), service_of(x)->settings, err);
+    x->api->timeout_ms = s->request.timeout_ms;
     if (st == OK)
         st = check_outputs(&s->request, task, err);
     if (st == OK)
@@ -320,6 +321,5 @@ void api_inference_infer(struct exchange *x)
     if (e == NULL)
         return;
     const enum status st = prepare(x, e, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, s->request.timeout_ms,
-                                 s->reader != NULL ? answer_texts : answer_classes);
+    request_job_submit_or_refuse(x, st, &err, j, s->reader != NULL ? answer_texts : answer_classes);
 }

@@ -83,18 +83,11 @@ void api_inference_index(struct exchange *x)
 
 /* ---- changes ---------------------------------------------------------------------------------------------------- */
 
-static bool read_object(const json_t *value, void *to)
-{
-    *(json_t **)to = (json_t *)value;
-    return json_is_object(value);
-}
-
 struct change_request {
     json_t *parameters; /* borrowed; NULL: none */
 };
-static const struct field change_table[] = {{"parameters", FIELD_OTHER,
-                                             .offset = offsetof(struct change_request, parameters), .read = read_object,
-                                             .what = "an object"}};
+static const struct field change_table[] = {
+    {"parameters", FIELD_OBJECT, .offset = offsetof(struct change_request, parameters), .what = "an object"}};
 const struct field_list inference_change_fields = {change_table, 1};
 
 struct unload_parameters {

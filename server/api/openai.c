@@ -320,13 +320,14 @@ static void answer(struct exchange *x, bool is_chat)
     if (request_job_refuse_if_full(x))
         return;
     enum status st = openai_request_parse(&r, is_chat, x->body.bytes, x->body.size, service_of(x)->settings, &err);
+    x->api->timeout_ms = r.timeout_ms;
     if (st == OK)
         st = request_model_acquire(x, r.model[0] != '\0' ? r.model : NULL, TASK_TEXT_GENERATION, &e, &err);
     if (st == OK && is_chat)
         st = write_prompt(&r, e, &err);
     if (st == OK)
         st = prepare(x, is_chat, &r, e, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, r.timeout_ms, r.in.stream ? answer_stream : answer_whole);
+    request_job_submit_or_refuse(x, st, &err, j, r.in.stream ? answer_stream : answer_whole);
     openai_request_clear(&r);
 }
 

@@ -101,7 +101,10 @@ static json_t *schema_of_kind(struct maker *m, const struct field *f)
     case FIELD_SWITCH:
         json_put(schema, "type", json_string("boolean"));
         break;
-    case FIELD_OTHER: /* openapi.json should have said it */
+    case FIELD_WORD: /* openapi.json should have said it */
+    case FIELD_LIST:
+    case FIELD_OBJECT:
+    case FIELD_OTHER:
         json_put(schema, "x-undocumented", json_true());
         break;
     }

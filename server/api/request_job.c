@@ -69,9 +69,10 @@ static enum status submit(const struct service *s, struct job *j, uint64_t deadl
                           needs_engine ? j->model->lane : 0, deadline_ns, err);
 }
 
-void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next)
+void request_job_submit(struct exchange *x, struct job *j, http_handler *next)
 {
-    const uint64_t deadline_ns = x->received_ns + timeout_ms * CLOCK_NS_PER_MS;
+    const struct service *s = service_of(x);
+    const uint64_t timeout_ms = x->api->timeout_ms != 0 ? x->api->timeout_ms : s->settings->timeout_ms;
     struct error err;
     if (authorise_priority(x, j->item.priority, &err) != OK) {
         job_release(j);
@@ -92,7 +93,7 @@ void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, 
     j->prefix_owner = prefix_owner(x);
     j->item.client = x->api->client;
     (void)error_set(&err, ERR_UNAVAILABLE, "the server is shutting down");
-    const enum status st = submit(service_of(x), j, deadline_ns, &err);
+    const enum status st = submit(s, j, x->received_ns + timeout_ms * CLOCK_NS_PER_MS, &err);
     if (st == OK)
         http_await(x, j, next);
     else
@@ -105,11 +106,11 @@ void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, 
 }
 
 void request_job_submit_or_refuse(struct exchange *x, enum status st, const struct error *err, struct job *j,
-                                  uint32_t timeout_ms, http_handler *next)
+                                  http_handler *next)
 {
     if (st == OK) {
         http_drop_body(x);
-        request_job_submit(x, j, timeout_ms, next);
+        request_job_submit(x, j, next);
     } else {
         job_release(j);
         reply_send_error(x, err);

@@ -25,11 +25,11 @@ void request_job_charge_pixels(struct exchange *x, uint64_t pixels);
 
 /* Submit a job to the engine, by way of the workers if it has work for them, and continue with `next` when it is ready,
  * or answer with an error. Takes `j`. */
-void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next);
+void request_job_submit(struct exchange *x, struct job *j, http_handler *next);
 /* How most endpoints end: with OK, drop the body, unless it was kept, and request_job_submit; else answer with
  * the error. Takes `j`, which may be non-NULL despite an error, or NULL. */
 void request_job_submit_or_refuse(struct exchange *x, enum status st, const struct error *err, struct job *j,
-                                  uint32_t timeout_ms, http_handler *next);
+                                  http_handler *next);
 
 /* Notes the times of the awaited job, which is done. False: it was answered with the error that it ended with. */
 bool request_job_ended_well(struct exchange *x);

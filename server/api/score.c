@@ -118,11 +118,11 @@ static enum status read_text(const struct fields *f, struct score_input *in, str
 /* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture, which *seeing is
  * for. */
 static enum status read_request(struct exchange *x, json_t *object, struct hosted_model **ret, struct score_input *in,
-                                struct seeing **seeing, uint32_t *timeout_ms, struct error *err)
+                                struct seeing **seeing, struct error *err)
 {
     const bool picture = object == NULL;
     const struct service *s = service_of(x);
-    struct fields f = {.timeout_ms = s->settings->timeout_ms};
+    struct fields f = {0};
     struct hosted_model *e;
     struct request_picture_file file = {.size = 0};
     enum status st = picture ? request_picture_find(&file, x, &score_query, err) : OK;
@@ -135,7 +135,7 @@ static enum status read_request(struct exchange *x, json_t *object, struct hoste
                                    picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e, err);
     if (st != OK)
         return st;
-    *timeout_ms = (uint32_t)f.timeout_ms;
+    x->api->timeout_ms = (uint32_t)f.timeout_ms;
     in->first = engine_info(e->engine)->starts ? 0 : 1;
     *ret = e;
     if (!picture)
@@ -150,7 +150,7 @@ static enum status read_request(struct exchange *x, json_t *object, struct hoste
     return request_picture_take_trained(&look->source, x, &file, c, &look->work, err);
 }
 
-static enum status prepare(struct exchange *x, struct job **ret, uint32_t *timeout_ms, struct error *err)
+static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
 {
     struct score_input in = {0};
     struct hosted_model *e = NULL;
@@ -158,7 +158,7 @@ static enum status prepare(struct exchange *x, struct job **ret, uint32_t *timeo
     struct seeing *seeing = NULL;
     enum status st = is_json(x) ? request_json_parse(&object, x->body.bytes, x->body.size, err) : OK;
     if (st == OK)
-        st = read_request(x, object, &e, &in, &seeing, timeout_ms, err);
+        st = read_request(x, object, &e, &in, &seeing, err);
     json_decref(object);
     if (st == OK && score_job_create(ret, e, &in) == OK) {
         if (seeing != NULL)
@@ -175,9 +175,8 @@ void api_score(struct exchange *x)
 {
     struct error err;
     struct job *j = NULL;
-    uint32_t timeout_ms = 0;
     if (request_job_refuse_if_full(x))
         return;
-    const enum status st = prepare(x, &j, &timeout_ms, &err);
-    request_job_submit_or_refuse(x, st, &err, j, timeout_ms, answer);
+    const enum status st = prepare(x, &j, &err);
+    request_job_submit_or_refuse(x, st, &err, j, answer);
 }

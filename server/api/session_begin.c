@@ -182,8 +182,9 @@ void api_sessions_create(struct exchange *x)
     } else if (j == NULL) {
         reply_created(x, &snapshot);
     } else {
+        x->api->timeout_ms = r.timeout_ms;
         http_drop_body(x);
-        request_job_submit(x, j, r.timeout_ms, answer_fed);
+        request_job_submit(x, j, answer_fed);
     }
     generate_request_clear(&r);
 }

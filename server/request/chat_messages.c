@@ -25,12 +25,6 @@ static const struct {
     {"assistant", CHAT_ASSISTANT},
 };
 
-bool chat_messages_are_list(const json_t *value, void *to)
-{
-    *(const json_t **)to = value;
-    return json_array_size(value) >= 1 && json_array_size(value) <= CHAT_MESSAGES_MAX;
-}
-
 /* ---- contents --------------------------------------------------------------------------------------------------- */
 
 /* `param`: where the value is, as messages[1].content. value NULL: it is missing. */

@@ -16,8 +16,7 @@ struct chat_messages {
     uint8_t *text; /* [GENERATE_PROMPT_MAX], of which a part is used: all contents, one after another */
 };
 
-/* FIELD_OTHER: a list of 1 to CHAT_MESSAGES_MAX, into a const json_t *. What is in it, chat_messages_read reads. */
-bool chat_messages_are_list(const json_t *value, void *to);
+/* A list of 1 to CHAT_MESSAGES_MAX. What is in it, chat_messages_read reads. */
 #define CHAT_MESSAGES_EXPECTED \
     "a list of 1 to " FIELD_DIGITS(CHAT_MESSAGES_MAX) " messages, each with \"role\" and \"content\""
 

@@ -60,19 +60,20 @@ void fields_describe(const struct field *f, const struct settings *s, char *out,
     case FIELD_SWITCH:
         (void)snprintf(out, size, "true or false");
         break;
-    case FIELD_OTHER: /* has said it */
+    case FIELD_WORD: /* has said it, like what follows */
+    case FIELD_LIST:
+    case FIELD_OBJECT:
+    case FIELD_OTHER:
         out[0] = '\0';
         break;
     }
 }
 
-static bool read_text(const struct field *f, const json_t *value, double max, const json_t **to)
+/* A value of the field's kind, with so many bytes or elements. */
+static bool read_sized(const struct field *f, const json_t *value, size_t size, double max, const json_t **to)
 {
-    const size_t size = json_string_length(value); /* 0 if it is not a string */
-    if (!json_is_string(value) || (double)size < f->min || (double)size > max)
-        return false;
     *to = value;
-    return true;
+    return (double)size >= f->min && (double)size <= max;
 }
 
 static bool read_integer(const struct field *f, const json_t *value, double max, int64_t *to)
@@ -99,21 +100,38 @@ static bool read_switch(const json_t *value, enum field_switch *to)
     return json_is_boolean(value);
 }
 
+static bool read_word(const struct field *f, const json_t *value, int *to)
+{
+    const char *word = json_is_string(value) ? json_string_value(value) : "";
+    for (*to = 0; *to < FIELD_WORDS_MAX && f->words[*to] != NULL; ++*to)
+        if (strcmp(word, f->words[*to]) == 0)
+            return true;
+    return false;
+}
+
 static bool read_field(const struct field *f, const struct settings *s, const json_t *value, void *to)
 {
     void *at = (char *)to + f->offset;
+    const double max = fields_max(f, s);
     switch (f->kind) {
-    case FIELD_TEXT:
-        return read_text(f, value, fields_max(f, s), at);
     case FIELD_NAME:
-        return read_text(f, value, fields_max(f, s), at) &&
-               strlen(json_string_value(value)) == json_string_length(value);
+        if (json_is_string(value) && strlen(json_string_value(value)) != json_string_length(value))
+            return false;
+        /* fall through */
+    case FIELD_TEXT:
+        return json_is_string(value) && read_sized(f, value, json_string_length(value), max, at);
     case FIELD_INTEGER:
-        return read_integer(f, value, fields_max(f, s), at);
+        return read_integer(f, value, max, at);
     case FIELD_NUMBER:
-        return read_number(f, value, fields_max(f, s), at);
+        return read_number(f, value, max, at);
     case FIELD_SWITCH:
         return read_switch(value, at);
+    case FIELD_WORD:
+        return read_word(f, value, at);
+    case FIELD_LIST:
+        return json_is_array(value) && read_sized(f, value, json_array_size(value), max, at);
+    case FIELD_OBJECT:
+        return json_is_object(value) && read_sized(f, value, 0, max, at);
     case FIELD_OTHER:
         return f->read(value, at);
     }

@@ -19,6 +19,9 @@ enum field_kind {
     FIELD_INTEGER, /* int64_t                                        its values */
     FIELD_NUMBER,  /* double                                         its values */
     FIELD_SWITCH,  /* enum field_switch */
+    FIELD_WORD,    /* int, or an enum: which of `words` it is */
+    FIELD_LIST,    /* const json_t *, borrowed from the JSON         its elements */
+    FIELD_OBJECT,  /* likewise */
     FIELD_OTHER,   /* whatever `read` makes of it */
 };
 #define FIELD_RANGE(from, to) .min = (from), .max = (to)
@@ -27,6 +30,8 @@ enum field_kind {
 #define FIELD_DIGITS_OF(number) #number
 enum field_switch { FIELD_UNSAID, FIELD_FALSE, FIELD_TRUE };
 
+enum { FIELD_WORDS_MAX = 3 };
+
 struct field {
     const char *name;
     enum field_kind kind;
@@ -34,7 +39,8 @@ struct field {
     size_t offset;  /* of the value in the request's struct */
     double min, max;
     const char *what;                            /* what is expected, in words; NULL: kind and range say it, which
-                                                  * those of FIELD_OTHER do not */
+                                                  * they do of texts, numbers and switches */
+    const char *words[FIELD_WORDS_MAX];          /* those of a FIELD_WORD, then NULL */
     double (*max_set)(const struct settings *s); /* the upper bound, if it is a setting; NULL: max */
     bool (*read)(const json_t *value, void *to); /* FIELD_OTHER: false if it is not what is expected */
 };

@@ -17,7 +17,7 @@
 struct fields {
     const json_t *model, *prompt, *prompt_base64;
     struct sampler_fields sampler;
-    int64_t max_tokens, seed, timeout_ms; /* seed -1: not given */
+    int64_t max_tokens, seed, timeout_ms; /* seed -1, timeout_ms 0: not given */
     int64_t n, logprobs;                  /* logprobs -1: not given */
     enum field_switch stream, echo, bytes_base64, return_state, moves;
     const json_t *state, *session, *from;
@@ -42,18 +42,6 @@ bool generate_read_stops(const json_t *value, void *arg)
             return false;
     }
     return true;
-}
-
-bool generate_read_overflow(const json_t *value, void *arg)
-{
-    static const char *const words[] = {"shift", "stop", "refuse"};
-    enum context_overflow *to = arg;
-    for (int i = 0; i < (int)(sizeof words / sizeof words[0]) && json_is_string(value); i++)
-        if (strcmp(json_string_value(value), words[i]) == 0) {
-            *to = (enum context_overflow)i;
-            return true;
-        }
-    return false;
 }
 
 static const struct {
@@ -200,7 +188,7 @@ enum status generate_check_sampler(const struct sampler_options *o, struct error
     X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX))) \
     X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED)     \
     X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)         \
-    X("context_overflow", FIELD_OTHER, overflow, .read = generate_read_overflow, .what = GENERATE_OVERFLOW_EXPECTED)
+    X("context_overflow", FIELD_WORD, overflow, GENERATE_OVERFLOW)
 /* The fields that say how a text begins and how its bytes are drawn. */
 #define BEGINNING(X)                                                                                             \
     COMMON(X)                                                                                                    \
@@ -393,7 +381,6 @@ static enum status read_fields(struct generate_request *ret, const struct field_
     struct generate_request r = {0};
     struct fields f = {
         .max_tokens = s->max_tokens,
-        .timeout_ms = s->timeout_ms,
         .seed = -1,
         .n = 1,
         .logprobs = -1,

@@ -30,8 +30,8 @@ struct generate_request {
     struct generate_input in;       /* in.prompt is owned until a job takes it; in.stream stays false */
     enum field_switch stream;
     bool echo, bytes_base64, return_state;
-    uint32_t timeout_ms;
-    uint8_t *state; /* [state_size]: a blob to continue from, unchecked; NULL: none */
+    uint32_t timeout_ms; /* 0: not given */
+    uint8_t *state;      /* [state_size]: a blob to continue from, unchecked; NULL: none */
     size_t state_size;
     char session[HTTP_SEGMENT_MAX];   /* the one to continue; empty: none */
     char place[STREAM_PLACE_MAX + 1]; /* "from": the id of the event that the stream goes on after; empty: none */
@@ -71,10 +71,9 @@ bool generate_read_stops(const json_t *value, void *to);
 #define GENERATE_STOPS_EXPECTED                                                                                \
     "a string, or a list of at most " FIELD_DIGITS(GENERATE_STOPS_MAX) " strings, each of 1 to " FIELD_DIGITS( \
         GENERATE_STOP_BYTES_MAX) " bytes"
-/* context_overflow, into an enum context_overflow. */
+/* context_overflow, a FIELD_WORD into an enum context_overflow. */
 enum context_overflow { OVERFLOW_SHIFT, OVERFLOW_STOP, OVERFLOW_REFUSE };
-bool generate_read_overflow(const json_t *value, void *to);
-#define GENERATE_OVERFLOW_EXPECTED "\"shift\", \"stop\" or \"refuse\""
+#define GENERATE_OVERFLOW .words = {"shift", "stop", "refuse"}, .what = "\"shift\", \"stop\" or \"refuse\""
 /* logit_bias and allowed_bytes, into a const json_t *. */
 bool generate_read_bias(const json_t *value, void *to);
 #define GENERATE_BIAS_EXPECTED                                                      \

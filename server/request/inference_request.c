@@ -21,24 +21,6 @@ enum { TYPE_COUNT = sizeof type_words / sizeof type_words[0] };
 
 /* ---- fields ----------------------------------------------------------------------------------------------------- */
 
-static bool read_object(const json_t *value, void *to)
-{
-    *(const json_t **)to = value;
-    return json_is_object(value);
-}
-
-static bool read_tensors(const json_t *value, void *to)
-{
-    *(const json_t **)to = value;
-    return json_array_size(value) >= 1 && json_array_size(value) <= INFERENCE_TENSORS_MAX;
-}
-
-static bool read_list(const json_t *value, void *to)
-{
-    *(const json_t **)to = value;
-    return json_is_array(value);
-}
-
 /* What clients send of their own accord and means nothing here. */
 static bool read_anything(const json_t *value, void *to)
 {
@@ -64,18 +46,18 @@ struct parameters {
     enum field_switch binary_data;
 };
 
-#define OBJECT(kind, member)                                                                                    \
-    {                                                                                                           \
-#member, FIELD_OTHER, .offset = offsetof(struct kind, member), .read = read_object, .what = "an object" \
+#define OBJECT(kind, member)                                                                \
+    {                                                                                       \
+#member, FIELD_OBJECT, .offset = offsetof(struct kind, member), .what = "an object" \
     }
-#define TENSORS(member)                                                                                \
-    {                                                                                                  \
-#member, FIELD_OTHER, .offset = offsetof(struct head, member), .read = read_tensors,           \
-                              .what = "a list of 1 to " FIELD_DIGITS(INFERENCE_TENSORS_MAX) " objects" \
+#define TENSORS(member)                                                                                      \
+    {                                                                                                        \
+#member, FIELD_LIST, .offset = offsetof(struct head, member), FIELD_RANGE(1, INFERENCE_TENSORS_MAX), \
+                             .what = "a list of 1 to " FIELD_DIGITS(INFERENCE_TENSORS_MAX) " objects"        \
     }
-#define LIST(member)                                                                                        \
-    {                                                                                                       \
-#member, FIELD_OTHER, .offset = offsetof(struct input, member), .read = read_list, .what = "a list" \
+#define LIST(member)                                                                                                   \
+    {                                                                                                                  \
+#member, FIELD_LIST, .offset = offsetof(struct input, member), FIELD_RANGE(0, HTTP_BODY_MAX), .what = "a list" \
     }
 #define NAME(kind, member)                                                                         \
     {                                                                                              \
@@ -287,7 +269,7 @@ static enum status read_parameters(struct inference_request *r, const json_t *pa
         return error_set_param(err, ERR_ARGUMENT, "timeout",
                                "\"timeout\" is %s; expected a whole number of microseconds from 1 to %llu",
                                json_describe(timeout).text, (unsigned long long)s->timeout_ms_max * 1000);
-    r->timeout_ms = timeout != NULL ? (uint32_t)((us + 999) / 1000) : s->timeout_ms;
+    r->timeout_ms = (uint32_t)((us + 999) / 1000);
     (void)json_object_del(r->parameters, "timeout");
     drop_ignored(r->parameters);
     return read_priority(r, err);

@@ -23,10 +23,10 @@ struct inference_wish {
 
 struct inference_request {
     json_t *head;
-    const char *id;     /* NULL: none */
-    json_t *parameters; /* for the model, without the protocol's own; owned by the request */
-    uint32_t timeout_ms;
-    int64_t priority; /* 0: the default; from 1 on, lower is more urgent */
+    const char *id;      /* NULL: none */
+    json_t *parameters;  /* for the model, without the protocol's own; owned by the request */
+    uint32_t timeout_ms; /* 0: not given */
+    int64_t priority;    /* 0: the default; from 1 on, lower is more urgent */
     struct inference_tensor inputs[INFERENCE_TENSORS_MAX];
     uint32_t input_count;
     struct inference_wish outputs[INFERENCE_TENSORS_MAX];

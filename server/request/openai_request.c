@@ -13,15 +13,18 @@
 
 /* What was read, before it becomes a request. Texts are borrowed from the JSON. */
 struct fields {
-    const json_t *model, *user, *suffix, *prompt, *messages;
+    const json_t *model, *suffix, *prompt, *messages;
     struct sampler_fields sampler;
-    int64_t n, best_of, logprobs, seed, timeout_ms; /* best_of 0, logprobs -1: not given */
+    int64_t n, best_of, logprobs, seed, timeout_ms; /* best_of and timeout_ms 0, logprobs -1: not given */
     int64_t max_tokens, max_completion_tokens;      /* 0: not given to a chat */
-    enum field_switch stream, echo, tells_logprobs, unused;
+    enum field_switch stream, echo, tells_logprobs;
     bool include_usage, seeded;
     enum context_overflow overflow;
     int32_t priority;
     struct stop_set stops;
+    const json_t *ignored; /* what is understood and not done is taken where it asks for nothing */
+    int ignored_word;
+    enum field_switch ignored_switch;
 };
 
 /* ---- other fields ---------------------------------------------------------------------------------------------- */
@@ -61,21 +64,6 @@ static bool read_chat_stops(const json_t *value, void *arg)
     return generate_read_stops(value, arg) && to->count <= CHAT_STOPS_MAX;
 }
 
-/* What is understood and not done is taken where it asks for nothing. `to` is not used. */
-static bool is_empty_list(const json_t *value, void *to)
-{
-    (void)to;
-    return json_is_array(value) && json_array_size(value) == 0;
-}
-
-/* Where there are no tools, "auto" chooses none. */
-static bool is_none(const json_t *value, void *to)
-{
-    const char *word = json_is_string(value) ? json_string_value(value) : "";
-    (void)to;
-    return strcmp(word, "none") == 0 || strcmp(word, "auto") == 0;
-}
-
 static bool is_text_format(const json_t *value, void *to)
 {
     const json_t *type = json_object_get(value, "type");
@@ -90,30 +78,10 @@ static bool is_text_alone(const json_t *value, void *to)
     return json_array_size(value) == 1 && json_is_string(first) && strcmp(json_string_value(first), "text") == 0;
 }
 
-static bool is_object(const json_t *value, void *to)
-{
-    (void)to;
-    return json_is_object(value);
-}
-
 static bool is_false(const json_t *value, void *to)
 {
     (void)to;
     return json_is_false(value);
-}
-
-static bool is_usual_tier(const json_t *value, void *to)
-{
-    const char *word = json_is_string(value) ? json_string_value(value) : "";
-    (void)to;
-    return strcmp(word, "auto") == 0 || strcmp(word, "default") == 0;
-}
-
-static bool is_nothing(const json_t *value, void *to)
-{
-    (void)value;
-    (void)to;
-    return false;
 }
 
 /* ---- the tables ------------------------------------------------------------------------------------------------- */
@@ -128,41 +96,42 @@ _Static_assert(CHAT_STOPS_MAX + MODEL_CHAT_STOPS_MAX <= GENERATE_STOPS_MAX, "a c
     }
 /* The fields that both APIs have, but for the model, which comes first: errors list them in this order. What OpenAI's
  * clients add of their own accord and means nothing here comes last. */
-#define COMMON(X)                                                                                                    \
-    X("n", FIELD_INTEGER, n, FIELD_RANGE(1, GENERATE_SAMPLES_MAX))                                                   \
-    X("temperature", FIELD_NUMBER, sampler.temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                     \
-    X("top_p", FIELD_NUMBER, sampler.top_p, FIELD_RANGE(0, 1))                                                       \
-    X("top_k", FIELD_INTEGER, sampler.top_k, FIELD_RANGE(0, BYTE_VALUES))                                            \
-    X("min_p", FIELD_NUMBER, sampler.min_p, FIELD_RANGE(0, 1))                                                       \
-    X("repetition_penalty", FIELD_NUMBER, sampler.repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX),           \
-      .exclusive = true)                                                                                             \
-    X("presence_penalty", FIELD_NUMBER, sampler.presence_penalty,                                                    \
-      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                          \
-    X("frequency_penalty", FIELD_NUMBER, sampler.frequency_penalty,                                                  \
-      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                          \
-    X("logit_bias", FIELD_OTHER, sampler.logit_bias, .read = generate_read_bias, .what = GENERATE_BIAS_EXPECTED)     \
-    X("allowed_bytes", FIELD_OTHER, sampler.allowed_bytes, .read = generate_read_allowed,                            \
-      .what = GENERATE_ALLOWED_EXPECTED)                                                                             \
-    X("utf8", FIELD_SWITCH, sampler.utf8, FIELD_RANGE(0, 0))                                                         \
-    X("seed", FIELD_OTHER, seed, .read = read_seed, .what = "a whole number from -2^63 to 2^63 - 1")                 \
-    X("stream", FIELD_SWITCH, stream, FIELD_RANGE(0, 0))                                                             \
-    X("stream_options", FIELD_OTHER, include_usage, .read = read_stream_options,                                     \
-      .what = "an object with \"include_usage\", true or false")                                                     \
-    X("context_overflow", FIELD_OTHER, overflow, .read = generate_read_overflow, .what = GENERATE_OVERFLOW_EXPECTED) \
-    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED)         \
-    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)             \
-    X("user", FIELD_TEXT, user, FIELD_RANGE(0, OPENAI_USER_MAX))
+#define COMMON(X)                                                                                                \
+    X("n", FIELD_INTEGER, n, FIELD_RANGE(1, GENERATE_SAMPLES_MAX))                                               \
+    X("temperature", FIELD_NUMBER, sampler.temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                 \
+    X("top_p", FIELD_NUMBER, sampler.top_p, FIELD_RANGE(0, 1))                                                   \
+    X("top_k", FIELD_INTEGER, sampler.top_k, FIELD_RANGE(0, BYTE_VALUES))                                        \
+    X("min_p", FIELD_NUMBER, sampler.min_p, FIELD_RANGE(0, 1))                                                   \
+    X("repetition_penalty", FIELD_NUMBER, sampler.repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX),       \
+      .exclusive = true)                                                                                         \
+    X("presence_penalty", FIELD_NUMBER, sampler.presence_penalty,                                                \
+      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                      \
+    X("frequency_penalty", FIELD_NUMBER, sampler.frequency_penalty,                                              \
+      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                      \
+    X("logit_bias", FIELD_OTHER, sampler.logit_bias, .read = generate_read_bias, .what = GENERATE_BIAS_EXPECTED) \
+    X("allowed_bytes", FIELD_OTHER, sampler.allowed_bytes, .read = generate_read_allowed,                        \
+      .what = GENERATE_ALLOWED_EXPECTED)                                                                         \
+    X("utf8", FIELD_SWITCH, sampler.utf8, FIELD_RANGE(0, 0))                                                     \
+    X("seed", FIELD_OTHER, seed, .read = read_seed, .what = "a whole number from -2^63 to 2^63 - 1")             \
+    X("stream", FIELD_SWITCH, stream, FIELD_RANGE(0, 0))                                                         \
+    X("stream_options", FIELD_OTHER, include_usage, .read = read_stream_options,                                 \
+      .what = "an object with \"include_usage\", true or false")                                                 \
+    X("context_overflow", FIELD_WORD, overflow, GENERATE_OVERFLOW)                                               \
+    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED)     \
+    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)         \
+    X("user", FIELD_TEXT, ignored, FIELD_RANGE(0, OPENAI_USER_MAX))
 #define MODEL                                                          \
     {                                                                  \
         "model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX) \
     }
-#define IGNORED                                                                                             \
-    NOT_DONE("metadata", is_object, "null or an object, which is ignored"),                                 \
-        NOT_DONE("store", is_false, "null or false: nothing is stored here"),                               \
-        NOT_DONE("service_tier", is_usual_tier, "null, \"auto\" or \"default\": there are no others here"), \
-        {"safety_identifier", FIELD_TEXT, AT(user), FIELD_RANGE(0, OPENAI_USER_MAX)},                       \
-    {                                                                                                       \
-        "prompt_cache_key", FIELD_TEXT, AT(user), FIELD_RANGE(0, OPENAI_USER_MAX)                           \
+#define IGNORED                                                                             \
+    {"metadata", FIELD_OBJECT, AT(ignored), .what = "null or an object, which is ignored"}, \
+        NOT_DONE("store", is_false, "null or false: nothing is stored here"),               \
+        {"service_tier", FIELD_WORD, AT(ignored_word), .words = {"auto", "default"},        \
+         .what = "null, \"auto\" or \"default\": there are no others here"},                \
+        {"safety_identifier", FIELD_TEXT, AT(ignored), FIELD_RANGE(0, OPENAI_USER_MAX)},    \
+    {                                                                                       \
+        "prompt_cache_key", FIELD_TEXT, AT(ignored), FIELD_RANGE(0, OPENAI_USER_MAX)        \
     }
 static const struct field table[] = {
     MODEL,
@@ -176,21 +145,24 @@ static const struct field table[] = {
     COMMON(ROW) IGNORED};
 static const struct field chat_table[] = {
     MODEL,
-    {"messages", FIELD_OTHER, AT(messages), .read = chat_messages_are_list, .what = CHAT_MESSAGES_EXPECTED},
+    {"messages", FIELD_LIST, AT(messages), FIELD_RANGE(1, CHAT_MESSAGES_MAX), .what = CHAT_MESSAGES_EXPECTED},
     {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
     {"max_completion_tokens", FIELD_INTEGER, AT(max_completion_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
      .max_set = field_max_tokens},
     {"stop", FIELD_OTHER, AT(stops), .read = read_chat_stops, .what = CHAT_STOPS_EXPECTED},
     {"logprobs", FIELD_SWITCH, AT(tells_logprobs), FIELD_RANGE(0, 0)},
     {"top_logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
-    NOT_DONE("tools", is_empty_list, "null or an empty list: no tools are called here, the answer is text"),
-    NOT_DONE("tool_choice", is_none, "null, \"none\" or \"auto\": no tools are called here"),
-    NOT_DONE("functions", is_empty_list, "null or an empty list: no functions are called here, the answer is text"),
-    NOT_DONE("function_call", is_none, "null, \"none\" or \"auto\": no functions are called here"),
+    {"tools", FIELD_LIST, AT(ignored), .what = "null or an empty list: no tools are called here, the answer is text"},
+    {"tool_choice", FIELD_WORD, AT(ignored_word), .words = {"none", "auto"}, /* where there are none, that is none */
+     .what = "null, \"none\" or \"auto\": no tools are called here"},
+    {"functions", FIELD_LIST, AT(ignored),
+     .what = "null or an empty list: no functions are called here, the answer is text"},
+    {"function_call", FIELD_WORD, AT(ignored_word), .words = {"none", "auto"},
+     .what = "null, \"none\" or \"auto\": no functions are called here"},
     NOT_DONE("response_format", is_text_format, "null or {\"type\": \"text\"}: answers are held to no other form"),
     NOT_DONE("modalities", is_text_alone, "null or [\"text\"]: the answer is text"),
-    NOT_DONE("audio", is_nothing, "null: the answer is text"),
-    {"parallel_tool_calls", FIELD_SWITCH, AT(unused), FIELD_RANGE(0, 0)},
+    {"audio", FIELD_WORD, AT(ignored_word), .what = "null: the answer is text"},
+    {"parallel_tool_calls", FIELD_SWITCH, AT(ignored_switch), FIELD_RANGE(0, 0)},
     COMMON(ROW) IGNORED};
 #undef MODEL
 #undef IGNORED
@@ -343,7 +315,6 @@ static enum status read_object(struct openai_request *r, bool is_chat, json_t *o
         .max_tokens = is_chat                        ? 0
                       : most < OPENAI_TOKENS_DEFAULT ? most
                                                      : OPENAI_TOKENS_DEFAULT,
-        .timeout_ms = s->timeout_ms,
         .n = 1,
         .logprobs = -1,
         .sampler = SAMPLER_FIELDS_UNSAID,

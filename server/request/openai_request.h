@@ -22,7 +22,7 @@ struct openai_request {
     uint32_t returned;              /* n: of the in.n texts of a prompt, the best */
     uint32_t logprobs;              /* as in.logprobs, of those that are told */
     bool echo, include_usage;
-    uint32_t timeout_ms;
+    uint32_t timeout_ms;           /* 0: not given */
     struct chat_messages messages; /* of a chat: in.prompt is to be made of them, by the model's template */
 };
 

@@ -18,10 +18,11 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
 struct request {
-    const json_t *text, *name;
+    const json_t *text, *name, *list, *object;
     int64_t whole, tokens, seed;
     double number, above;
     enum field_switch flag;
+    int word;
     unsigned other;
 };
 
@@ -43,6 +44,9 @@ static const struct field table[] = {
     {"number", FIELD_NUMBER, .offset = offsetof(struct request, number), FIELD_RANGE(-0.5, 2)},
     {"above", FIELD_NUMBER, .exclusive = true, .offset = offsetof(struct request, above), FIELD_RANGE(0, 1)},
     {"flag", FIELD_SWITCH, .offset = offsetof(struct request, flag)},
+    {"word", FIELD_WORD, .offset = offsetof(struct request, word), .words = {"no", "yes"}, .what = "no or yes"},
+    {"list", FIELD_LIST, .offset = offsetof(struct request, list), FIELD_RANGE(1, 2), .what = "one or two"},
+    {"object", FIELD_OBJECT, .offset = offsetof(struct request, object), .what = "an object"},
     {"other", FIELD_OTHER, .offset = offsetof(struct request, other), .read = read_even, .what = "an even number"},
     {"said", FIELD_INTEGER, .offset = offsetof(struct request, whole), FIELD_RANGE(0, 1), .what = "0 or 1, please"},
 };
@@ -64,7 +68,7 @@ static void every_kind_is_stored_at_its_place(void **state)
 {
     static const char text[] =
         "{\"text\":\"a\\u0000b\",\"name\":\"abcd\",\"whole\":-3,\"tokens\":5,\"seed\":9007199254740991,\"number\":1,"
-        "\"above\":0.25,\"flag\":true,\"other\":4}";
+        "\"above\":0.25,\"flag\":true,\"word\":\"yes\",\"list\":[1],\"object\":{\"a\":1},\"other\":4}";
     struct settings s;
     struct request r = {.flag = FIELD_UNSAID};
     (void)state;
@@ -77,6 +81,9 @@ static void every_kind_is_stored_at_its_place(void **state)
     assert_true(r.whole == -3 && r.tokens == 5 && r.seed == (int64_t)SEED_MAX);
     assert_true(r.number == 1.0 && r.above == 0.25);
     assert_int_equal(r.flag, FIELD_TRUE);
+    assert_int_equal(r.word, 1);
+    assert_int_equal(json_array_size(r.list), 1);
+    assert_int_equal(json_object_size(r.object), 1);
     assert_int_equal(r.other, 4);
     json_decref(object);
 }
@@ -100,7 +107,8 @@ static void bounds_are_taken(void **state)
         "{\"whole\":5}",      "{\"tokens\":1}",      "{\"tokens\":1000}",
         "{\"seed\":0}",       "{\"number\":-0.5}",   "{\"number\":2}",
         "{\"number\":2.0}",   "{\"number\":-0.0}",   "{\"above\":1}",
-        "{\"above\":5e-324}",
+        "{\"above\":5e-324}", "{\"list\":[[]]}",     "{\"list\":[1,2]}",
+        "{\"object\":{}}",    "{\"word\":\"no\"}",
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -152,6 +160,13 @@ static void what_is_refused_is_described(void **state)
         {"{\"above\":1.5}", "above", "\"above\" is 1.5; " ABOVE},
         {"{\"flag\":1}", "flag", "\"flag\" is 1; expected true or false"},
         {"{\"flag\":\"true\"}", "flag", "\"flag\" is a string (\"true\"); expected true or false"},
+        {"{\"word\":\"maybe\"}", "word", "\"word\" is a string (\"maybe\"); expected no or yes"},
+        {"{\"word\":\"\"}", "word", "\"word\" is empty; expected no or yes"},
+        {"{\"word\":1}", "word", "\"word\" is 1; expected no or yes"},
+        {"{\"list\":[]}", "list", "\"list\" is a list of 0; expected one or two"},
+        {"{\"list\":[1,2,3]}", "list", "\"list\" is a list of 3; expected one or two"},
+        {"{\"list\":{}}", "list", "\"list\" is an object; expected one or two"},
+        {"{\"object\":[]}", "object", "\"object\" is a list of 0; expected an object"},
         {"{\"other\":3}", "other", "\"other\" is 3; expected an even number"},
         {"{\"other\":\"\"}", "other", "\"other\" is empty; expected an even number"},
         {"{\"other\":{\"from\":2}}", "other", "\"other\" is an object; expected an even number"},
@@ -180,7 +195,7 @@ static void what_is_refused_is_not_stored(void **state)
     }
 }
 
-#define ALL "text, name, whole, tokens, seed, number, above, flag, other, said"
+#define ALL "text, name, whole, tokens, seed, number, above, flag, word, list, object, other, said"
 
 static void unknown_names_are_refused_with_those_that_there_are(void **state)
 {
