@@ -175,26 +175,14 @@ enum status generate_check_sampler(const struct sampler_options *o, struct error
 #define COMMON(X)                                                                                                \
     X("temperature", FIELD_NUMBER, sampler.temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                 \
     X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                     \
-    X("top_k", FIELD_INTEGER, sampler.top_k, FIELD_RANGE(0, BYTE_VALUES))                                        \
     X("top_p", FIELD_NUMBER, sampler.top_p, FIELD_RANGE(0, 1), .exclusive = true)                                \
-    X("min_p", FIELD_NUMBER, sampler.min_p, FIELD_RANGE(0, 1))                                                   \
-    X("repetition_penalty", FIELD_NUMBER, sampler.repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX),       \
-      .exclusive = true)                                                                                         \
-    X("presence_penalty", FIELD_NUMBER, sampler.presence_penalty,                                                \
-      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                      \
-    X("frequency_penalty", FIELD_NUMBER, sampler.frequency_penalty,                                              \
-      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                      \
-    X("utf8", FIELD_SWITCH, sampler.utf8, FIELD_RANGE(0, 0))                                                     \
+    GENERATE_SAMPLER_FIELDS(X)                                                                                   \
     X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX))) \
-    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED)     \
-    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)         \
-    X("context_overflow", FIELD_WORD, overflow, GENERATE_OVERFLOW)
+    GENERATE_JOB_FIELDS(X)
 /* The fields that say how a text begins and how its bytes are drawn. */
-#define BEGINNING(X)                                                                                             \
-    COMMON(X)                                                                                                    \
-    X("logit_bias", FIELD_OTHER, sampler.logit_bias, .read = generate_read_bias, .what = GENERATE_BIAS_EXPECTED) \
-    X("allowed_bytes", FIELD_OTHER, sampler.allowed_bytes, .read = generate_read_allowed,                        \
-      .what = GENERATE_ALLOWED_EXPECTED)                                                                         \
+#define BEGINNING(X)        \
+    COMMON(X)               \
+    GENERATE_BYTE_FIELDS(X) \
     X("state", FIELD_TEXT, state, FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX)))
 static const struct field table[] = {
     PROMPT(ROW){"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),

@@ -71,9 +71,8 @@ bool generate_read_stops(const json_t *value, void *to);
 #define GENERATE_STOPS_EXPECTED                                                                                \
     "a string, or a list of at most " FIELD_DIGITS(GENERATE_STOPS_MAX) " strings, each of 1 to " FIELD_DIGITS( \
         GENERATE_STOP_BYTES_MAX) " bytes"
-/* context_overflow, a FIELD_WORD into an enum context_overflow. */
+/* context_overflow */
 enum context_overflow { OVERFLOW_SHIFT, OVERFLOW_STOP, OVERFLOW_REFUSE };
-#define GENERATE_OVERFLOW .words = {"shift", "stop", "refuse"}, .what = "\"shift\", \"stop\" or \"refuse\""
 /* logit_bias and allowed_bytes, into a const json_t *. */
 bool generate_read_bias(const json_t *value, void *to);
 #define GENERATE_BIAS_EXPECTED                                                      \
@@ -97,5 +96,27 @@ bool generate_read_priority(const json_t *value, void *to);
         QUEUE_PRIORITY_MAX)
 _Static_assert(QUEUE_PRIORITY_MIN + QUEUE_PRIORITY_MAX == 0 && BYTE_VALUES == UINT8_MAX + 1,
                "what is expected, in words");
+
+/* Rows that the tables of all requests for texts have, X(name, kind, member, ...), where `sampler` is a struct
+ * sampler_fields: how bytes are drawn, which ones, and what is for the job. */
+#define GENERATE_SAMPLER_FIELDS(X)                                                                         \
+    X("top_k", FIELD_INTEGER, sampler.top_k, FIELD_RANGE(0, BYTE_VALUES))                                  \
+    X("min_p", FIELD_NUMBER, sampler.min_p, FIELD_RANGE(0, 1))                                             \
+    X("repetition_penalty", FIELD_NUMBER, sampler.repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), \
+      .exclusive = true)                                                                                   \
+    X("presence_penalty", FIELD_NUMBER, sampler.presence_penalty,                                          \
+      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                \
+    X("frequency_penalty", FIELD_NUMBER, sampler.frequency_penalty,                                        \
+      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                \
+    X("utf8", FIELD_SWITCH, sampler.utf8, FIELD_RANGE(0, 0))
+#define GENERATE_BYTE_FIELDS(X)                                                                                  \
+    X("logit_bias", FIELD_OTHER, sampler.logit_bias, .read = generate_read_bias, .what = GENERATE_BIAS_EXPECTED) \
+    X("allowed_bytes", FIELD_OTHER, sampler.allowed_bytes, .read = generate_read_allowed,                        \
+      .what = GENERATE_ALLOWED_EXPECTED)
+#define GENERATE_JOB_FIELDS(X)                                                                               \
+    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED) \
+    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)     \
+    X("context_overflow", FIELD_WORD, overflow, .words = {"shift", "stop", "refuse"},                        \
+      .what = "\"shift\", \"stop\" or \"refuse\"")
 
 #endif

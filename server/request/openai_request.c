@@ -96,29 +96,17 @@ _Static_assert(CHAT_STOPS_MAX + MODEL_CHAT_STOPS_MAX <= GENERATE_STOPS_MAX, "a c
     }
 /* The fields that both APIs have, but for the model, which comes first: errors list them in this order. What OpenAI's
  * clients add of their own accord and means nothing here comes last. */
-#define COMMON(X)                                                                                                \
-    X("n", FIELD_INTEGER, n, FIELD_RANGE(1, GENERATE_SAMPLES_MAX))                                               \
-    X("temperature", FIELD_NUMBER, sampler.temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                 \
-    X("top_p", FIELD_NUMBER, sampler.top_p, FIELD_RANGE(0, 1))                                                   \
-    X("top_k", FIELD_INTEGER, sampler.top_k, FIELD_RANGE(0, BYTE_VALUES))                                        \
-    X("min_p", FIELD_NUMBER, sampler.min_p, FIELD_RANGE(0, 1))                                                   \
-    X("repetition_penalty", FIELD_NUMBER, sampler.repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX),       \
-      .exclusive = true)                                                                                         \
-    X("presence_penalty", FIELD_NUMBER, sampler.presence_penalty,                                                \
-      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                      \
-    X("frequency_penalty", FIELD_NUMBER, sampler.frequency_penalty,                                              \
-      FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))                                                      \
-    X("logit_bias", FIELD_OTHER, sampler.logit_bias, .read = generate_read_bias, .what = GENERATE_BIAS_EXPECTED) \
-    X("allowed_bytes", FIELD_OTHER, sampler.allowed_bytes, .read = generate_read_allowed,                        \
-      .what = GENERATE_ALLOWED_EXPECTED)                                                                         \
-    X("utf8", FIELD_SWITCH, sampler.utf8, FIELD_RANGE(0, 0))                                                     \
-    X("seed", FIELD_OTHER, seed, .read = read_seed, .what = "a whole number from -2^63 to 2^63 - 1")             \
-    X("stream", FIELD_SWITCH, stream, FIELD_RANGE(0, 0))                                                         \
-    X("stream_options", FIELD_OTHER, include_usage, .read = read_stream_options,                                 \
-      .what = "an object with \"include_usage\", true or false")                                                 \
-    X("context_overflow", FIELD_WORD, overflow, GENERATE_OVERFLOW)                                               \
-    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED)     \
-    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)         \
+#define COMMON(X)                                                                                    \
+    X("n", FIELD_INTEGER, n, FIELD_RANGE(1, GENERATE_SAMPLES_MAX))                                   \
+    X("temperature", FIELD_NUMBER, sampler.temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))     \
+    X("top_p", FIELD_NUMBER, sampler.top_p, FIELD_RANGE(0, 1))                                       \
+    GENERATE_SAMPLER_FIELDS(X)                                                                       \
+    GENERATE_BYTE_FIELDS(X)                                                                          \
+    X("seed", FIELD_OTHER, seed, .read = read_seed, .what = "a whole number from -2^63 to 2^63 - 1") \
+    X("stream", FIELD_SWITCH, stream, FIELD_RANGE(0, 0))                                             \
+    X("stream_options", FIELD_OTHER, include_usage, .read = read_stream_options,                     \
+      .what = "an object with \"include_usage\", true or false")                                     \
+    GENERATE_JOB_FIELDS(X)                                                                           \
     X("user", FIELD_TEXT, ignored, FIELD_RANGE(0, OPENAI_USER_MAX))
 #define MODEL                                                          \
     {                                                                  \
