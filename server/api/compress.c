@@ -31,53 +31,35 @@ const struct field_list compress_query = {table, FIELD_COUNT};
 
 /* The exchange's state. */
 struct coding {
+    bool restores;
     struct archive_blocks blocks; /* owned by the job once it is made; these pointers remain */
     struct archive archive;       /* the one to restore; `blocks` in it is NULL */
 };
 
-static void reply_bytes(struct exchange *x, uint8_t *bytes, size_t size)
-{
-    http_reply(x, 200, "application/octet-stream", (char *)bytes, size);
-}
+/* ---- the answer ------------------------------------------------------------------------------------------------- */
 
-/* ---- answers ---------------------------------------------------------------------------------------------------- */
-
-static void say_compressed(struct exchange *x, const struct archive_blocks *b)
+/* What came of the blocks; a text that is right is the answer's, and *text becomes NULL. */
+static void say(struct exchange *x, uint8_t **text)
 {
-    uint8_t *bytes;
-    size_t size;
+    const struct coding *c = x->api->state;
     struct error err;
-    if (archive_make(&bytes, &size, b, &x->api->hosted->identity, &err) == OK)
-        reply_bytes(x, bytes, size);
-    else
-        reply_send_error(x, &err);
-}
-
-/* If the text is right the answer takes it: *text becomes NULL. */
-static void say_restored(struct exchange *x, const struct archive *a, uint8_t **text)
-{
-    struct error err;
-    if (archive_check_text(a, *text, &err) != OK) {
+    uint8_t *bytes = *text;
+    size_t size = c->archive.text_bytes;
+    const enum status st = c->restores ? archive_check_text(&c->archive, *text, &err)
+                                       : archive_make(&bytes, &size, &c->blocks, &x->api->hosted->identity, &err);
+    if (st != OK) {
         reply_send_error(x, &err);
         return;
     }
-    uint8_t *bytes = *text;
-    *text = NULL;
-    reply_bytes(x, bytes, a->text_bytes);
+    if (c->restores)
+        *text = NULL;
+    http_reply(x, 200, "application/octet-stream", (char *)bytes, size);
 }
 
-static void answer_compressed(struct exchange *x)
+static void answer(struct exchange *x)
 {
-    const struct coding *c = x->api->state;
     if (request_job_ended_well(x))
-        say_compressed(x, &c->blocks);
-}
-
-static void answer_restored(struct exchange *x)
-{
-    const struct coding *c = x->api->state;
-    if (request_job_ended_well(x))
-        say_restored(x, &c->archive, &code_job_of(x->job)->in.text);
+        say(x, &code_job_of(x->job)->in.text);
 }
 
 /* ---- requests --------------------------------------------------------------------------------------------------- */
@@ -112,53 +94,42 @@ static enum status open_body(struct exchange *x, struct coding *c, struct error 
     return st;
 }
 
-/* A job for the blocks, which takes them and their memory. */
-static enum status create_job(struct exchange *x, const struct coding *c, bool restores, struct job **ret)
-{
-    const struct code_input in = {.text = c->blocks.text,
-                                  .code = c->blocks.code,
-                                  .blocks = c->blocks.blocks,
-                                  .block_count = c->blocks.count,
-                                  .text_bytes = c->blocks.text_bytes};
-    return code_job_create(ret, restores ? &job_kind_decompress : &job_kind_compress, x->api->hosted, &in);
-}
-
 /* *ret: the job that codes the blocks; left NULL if there is nothing to code. */
-static enum status prepare(struct exchange *x, struct coding *c, bool restores, struct job **ret, struct error *err)
+static enum status prepare(struct exchange *x, struct coding *c, struct job **ret, struct error *err)
 {
+    const struct job_kind *kind = c->restores ? &job_kind_decompress : &job_kind_compress;
     enum status st = read_query(x, err);
     if (st == OK)
-        st = restores ? open_body(x, c, err) : split_body(x, c, err);
+        st = c->restores ? open_body(x, c, err) : split_body(x, c, err);
     if (st != OK || c->blocks.count == 0)
         return st;
-    st = create_job(x, c, restores, ret);
+    st = code_job_create(ret, kind, x->api->hosted, &c->blocks);
     return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
 }
 
-static void answer(struct exchange *x, bool restores)
+static void code(struct exchange *x, bool restores)
 {
     struct error err;
     struct job *j = NULL;
     struct coding *c = request_job_begin(x, sizeof *c, free);
     if (c == NULL)
         return;
-    const enum status st = prepare(x, c, restores, &j, &err);
-    if (st == OK && j == NULL && restores)
-        say_restored(x, &c->archive, &c->blocks.text);
-    else if (st == OK && j == NULL)
-        say_compressed(x, &c->blocks);
+    c->restores = restores;
+    const enum status st = prepare(x, c, &j, &err);
+    if (st != OK || j != NULL)
+        request_job_submit_or_refuse(x, st, &err, j, answer);
+    else
+        say(x, &c->blocks.text);
     if (j == NULL)
         archive_blocks_clear(&c->blocks);
-    if (st != OK || j != NULL)
-        request_job_submit_or_refuse(x, st, &err, j, restores ? answer_restored : answer_compressed);
 }
 
 void api_compress(struct exchange *x)
 {
-    answer(x, false);
+    code(x, false);
 }
 
 void api_decompress(struct exchange *x)
 {
-    answer(x, true);
+    code(x, true);
 }

@@ -75,7 +75,7 @@ static enum status make_blocks(struct archive_blocks *ret, struct archive *archi
 static size_t count_coded(const struct code_job *c)
 {
     size_t coded = 0;
-    for (uint32_t i = 0; i < c->in.block_count; i++)
+    for (uint32_t i = 0; i < c->in.count; i++)
         coded += c->coders[i].coded;
     return coded;
 }
@@ -83,10 +83,8 @@ static size_t count_coded(const struct code_job *c)
 /* Code the blocks in a job, which takes them and their memory: *j. */
 static int code_blocks(const struct wish *w, struct local_lane *l, const struct archive_blocks *b, struct job **j)
 {
-    const struct code_input in = {
-        .text = b->text, .code = b->code, .blocks = b->blocks, .block_count = b->count, .text_bytes = b->text_bytes};
     const struct job_kind *kind = w->restores ? &job_kind_decompress : &job_kind_compress;
-    if (local_lane_submit(l, code_job_create(j, kind, l->model, &in), j) != CLI_OK)
+    if (local_lane_submit(l, code_job_create(j, kind, l->model, b), j) != CLI_OK)
         return CLI_FAILED;
     struct cli_progress progress = cli_progress_begin(b->text_bytes);
     while (local_lane_step(l, *j))

@@ -15,13 +15,13 @@ struct code_job *code_job_of(const struct job *j)
 }
 
 enum status code_job_create(struct job **ret, const struct job_kind *kind, struct hosted_model *model,
-                            const struct code_input *in)
+                            const struct archive_blocks *in)
 {
-    assert(in->block_count >= 1);
+    assert(in->count >= 1);
     struct code_job *c = calloc(1, sizeof *c);
     if (c == NULL)
         return ERR_NOMEM;
-    c->coders = calloc(in->block_count, sizeof *c->coders);
+    c->coders = calloc(in->count, sizeof *c->coders);
     if (c->coders == NULL || job_init(&c->job, kind, model) != OK) {
         free(c->coders);
         free(c);
@@ -32,7 +32,7 @@ enum status code_job_create(struct job **ret, const struct job_kind *kind, struc
         c->job.given = in->text_bytes;
     else
         c->job.most = in->text_bytes; /* restoring a byte is as much work as drawing one */
-    c->job.answer_bytes = 2 * in->text_bytes + in->block_count * sizeof *c->coders; /* the archive has a text's size */
+    c->job.answer_bytes = 2 * in->text_bytes + in->count * sizeof *c->coders; /* the archive has a text's size */
     *ret = &c->job;
     return OK;
 }
@@ -40,9 +40,7 @@ enum status code_job_create(struct job **ret, const struct job_kind *kind, struc
 static void free_job(struct job *j)
 {
     struct code_job *c = code_job_of(j);
-    free(c->in.text);
-    free(c->in.code);
-    free(c->in.blocks);
+    archive_blocks_clear(&c->in);
     free(c->coders);
     free(c);
 }
@@ -63,7 +61,7 @@ static struct block_coder *coder_of(const struct stream_slot *s)
 
 static uint32_t samples(const struct job *j)
 {
-    return code_job_of(j)->in.block_count;
+    return code_job_of(j)->in.count;
 }
 
 static void begin_encoding(struct stream_slot *s)

@@ -7,22 +7,16 @@
 #include <stdint.h>
 
 #include "config/status.h"
+#include "server/coding/archive.h"
 #include "server/coding/block_coder.h"
 #include "server/job/job.h"
 
 struct hosted_model;
 
-struct code_input {
-    uint8_t *text, *code;        /* what the blocks point into; the job's */
-    struct coding_block *blocks; /* [block_count], the job's; their output is constant once the job is done */
-    uint32_t block_count;        /* >= 1 */
-    size_t text_bytes;           /* of all blocks */
-};
-
 struct code_job {
     struct job job;
-    struct code_input in;
-    struct block_coder *coders; /* [block_count]; the engine thread's */
+    struct archive_blocks in;   /* their output is constant once the job is done */
+    struct block_coder *coders; /* [in.count]; the engine thread's */
 };
 
 extern const struct job_kind job_kind_compress, job_kind_decompress;
@@ -30,9 +24,9 @@ extern const struct job_kind job_kind_compress, job_kind_decompress;
 /* The struct that begins with a job of either kind. */
 struct code_job *code_job_of(const struct job *j);
 
-/* Create a job of one of these kinds with one reference, the caller's. On OK the job owns the memory that `in` points
- * to. *ret is set only on OK. Errors: ERR_NOMEM. */
+/* Create a job of one of these kinds with one reference, the caller's, for at least one block. On OK the job owns them.
+ * *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status code_job_create(struct job **ret, const struct job_kind *kind, struct hosted_model *model,
-                            const struct code_input *in);
+                            const struct archive_blocks *in);
 
 #endif
