@@ -19,14 +19,11 @@
 #include "server/api/request_type.h"
 #include "server/api/service.h"
 #include "server/models/registry.h"
-#include "server/request/classify_request.h"
 #include "server/request/multipart.h"
+#include "server/request/request_inputs.h"
 #include "server/request/request_json.h"
 
 enum { TOP_K_DEFAULT = 5, PARAM_MAX = 32 };
-
-/* How the input is given. */
-enum form { FORM_BODY, FORM_PARTS, FORM_JSON };
 
 /* Texts are borrowed from the JSON, or from what a form's parts came to. */
 struct fields {
@@ -70,7 +67,7 @@ static json_t *describe(const struct job *j, uint32_t input, uint32_t top_k)
 {
     const struct model *m = j->model->model;
     const float *logits = classify_job_of(j)->logits + (size_t)input * m->config.classes;
-    const struct classify_side side = classify_request_side(j, input);
+    const struct request_side side = request_inputs_side(j, input);
     json_t *predictions = describe_predictions(&m->config, logits, top_k);
     if (m->config.input != INPUT_IMAGE)
         return json_pack("{s:s, s:o}", "model", m->name, "predictions", predictions);
@@ -82,7 +79,7 @@ static void answer(struct exchange *x)
 {
     struct job *j = x->job;
     const struct classification *state = x->api->state;
-    classify_request_done(j);
+    request_inputs_done(j);
     if (!request_job_ended_well(x))
         return;
     json_t *whole = state->count > 1 ? json_array() : describe(j, 0, state->top_k);
@@ -93,58 +90,23 @@ static void answer(struct exchange *x)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-static enum status read_body(struct exchange *x, struct classify_request *r, struct error *err)
+/* Add what was found of pictures: parts of a form, which messages name, or the body. */
+static enum status add_files(struct request_inputs *r, const struct multipart_part *files, size_t count,
+                             struct error *err)
 {
-    char type[MEDIA_TYPE_MAX];
-    if (x->body.size == 0)
-        return error_set(err, ERR_ARGUMENT, "the body is empty; expected a picture");
-    return classify_request_add_file(r, x->body.bytes, x->body.size,
-                                     !request_type_is_unsaid(x) && request_type_read(x, type) ? type : NULL, NULL, err);
-}
-
-/* A part that is not a picture, for fields_read. */
-static enum status take_field(json_t *object, const struct multipart_part *part, struct error *err)
-{
-    const struct field *f = fields_find(classify_query.table, QUERY_COUNT, part->name);
-    if (f != NULL)
-        return request_query_add(object, f, (const char *)part->bytes, part->size, err);
-    if (request_picture_is_part(part))
-        return OK;
-    return error_set_param(
-        err, ERR_ARGUMENT, json_quote(part->name).text,
-        "there is no part \"%s\" here; expected image or file with a picture, or model, top_k or size",
-        json_quote(part->name).text);
-}
-
-static enum status take_picture(struct classify_request *r, const struct multipart_part *part, struct error *err)
-{
-    char param[PARAM_MAX];
-    if (!request_picture_is_part(part))
-        return OK;
-    (void)snprintf(param, sizeof param, "%.5s[%u]", part->name, classify_request_count(r));
-    return classify_request_add_file(r, part->bytes, part->size, part->type, param, err);
-}
-
-/* Read the pictures of the form into `r`; or, if that is NULL, its other parts into `object`, since these say which
- * model the pictures are for. */
-static enum status read_parts(struct exchange *x, json_t *object, struct classify_request *r, struct error *err)
-{
-    struct multipart m;
-    struct multipart_part part;
-    bool end = false;
-    enum status st = multipart_begin(&m, http_header(x, "Content-Type"), x->body.bytes, x->body.size, err);
-    while (st == OK && (st = multipart_next(&m, &part, &end, err)) == OK && !end)
-        st = r != NULL ? take_picture(r, &part, err) : take_field(object, &part, err);
-    if (st == OK && r != NULL && classify_request_count(r) == 0)
-        return error_set_param(err, ERR_ARGUMENT, "image", "the body has no part \"image\"; expected one or more");
+    enum status st = OK;
+    for (size_t i = 0; i < count && st == OK; i++) {
+        char param[PARAM_MAX];
+        (void)snprintf(param, sizeof param, "%.5s[%zu]", files[i].name, i);
+        st = request_inputs_add_file(r, files[i].bytes, files[i].size, files[i].type,
+                                     files[i].name[0] != '\0' ? param : NULL, err);
+    }
     return st;
 }
 
-/* Required fields, and fields that exclude each other. */
-static enum status check_fields(const struct fields *f, enum form form, struct error *err)
+/* Required fields of a JSON body, and fields that exclude each other. */
+static enum status check_fields(const struct fields *f, struct error *err)
 {
-    if (form != FORM_JSON)
-        return OK;
     if (f->text == NULL && f->images == NULL)
         return error_set_param(
             err, ERR_ARGUMENT, "text",
@@ -158,59 +120,72 @@ static enum status check_fields(const struct fields *f, enum form form, struct e
     return OK;
 }
 
+/* What a request gives: texts of JSON, or files, which may also be parts of a form. */
+struct given {
+    bool is_json, is_form;
+    size_t count;
+    struct multipart_part files[REQUEST_FILES_MAX];
+};
+
+static enum status check_files(const struct given *g, struct error *err)
+{
+    if (g->count > 0)
+        return OK;
+    return g->is_form
+               ? error_set_param(err, ERR_ARGUMENT, "image", "the body has no part \"image\"; expected one or more")
+               : error_set(err, ERR_ARGUMENT, "the body is empty; expected a picture");
+}
+
 /* Find the model, then read what it is to classify. */
-static enum status read_input(struct exchange *x, const struct fields *f, enum form form, struct classify_request **ret,
-                              struct error *err)
+static enum status read_input(struct exchange *x, const struct fields *f, const struct given *g,
+                              struct request_inputs **ret, struct error *err)
 {
     struct classification *state = x->api->state;
     struct hosted_model *model;
-    const bool is_text = form == FORM_JSON && f->images == NULL;
+    const bool is_text = g->is_json && f->images == NULL;
     enum status st = request_model_acquire(x, json_string_value(f->model),
                                            is_text ? TASK_TEXT_CLASSIFICATION : TASK_IMAGE_CLASSIFICATION, &model, err);
     if (st == OK)
-        st = check_fields(f, form, err);
+        st = g->is_json ? check_fields(f, err) : check_files(g, err);
     if (st != OK)
         return st;
     const uint32_t classes = model->model->config.classes;
     state->top_k = (uint32_t)f->top_k < classes ? (uint32_t)f->top_k : classes;
-    struct classify_request *r = *ret = classify_request_create(model, json_string_value(f->size));
+    struct request_inputs *r = *ret = request_inputs_create(model, json_string_value(f->size), err);
     if (r == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+        return ERR_NOMEM;
     if (f->text != NULL)
-        st = classify_request_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
+        st = request_inputs_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
     else
-        st = form == FORM_JSON    ? request_images_add(x, r, f->images, err)
-             : form == FORM_PARTS ? read_parts(x, NULL, r, err)
-                                  : read_body(x, r, err);
-    state->count = classify_request_count(r);
+        st = g->is_json ? request_images_add(x, r, f->images, err) : add_files(r, g->files, g->count, err);
+    state->count = r->count;
     return st;
 }
 
 /* The fields of the body's object, or of its form, override the query's. */
 static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
 {
-    struct classify_request *r = NULL;
+    struct request_inputs *r = NULL;
     const struct settings *settings = service_of(x)->settings;
-    const enum form form = request_type_is(x, "application/json")      ? FORM_JSON
-                           : request_type_is(x, "multipart/form-data") ? FORM_PARTS
-                                                                       : FORM_BODY;
+    struct given g = {.is_json = request_type_is(x, "application/json"),
+                      .is_form = request_type_is(x, "multipart/form-data")};
     struct fields f = {.top_k = TOP_K_DEFAULT};
     json_t *object = NULL;
     enum status st = fields_read(classify_query.table, QUERY_COUNT, x->api->query, settings, &f, err);
-    if (st == OK && form == FORM_JSON)
+    if (st == OK && g.is_json)
         st = request_json_parse(&object, x->body.bytes, x->body.size, err);
-    if (st == OK && form == FORM_PARTS && (object = json_object()) == NULL)
+    else if (st == OK && (object = json_object()) == NULL)
         st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    if (st == OK && form == FORM_PARTS)
-        st = read_parts(x, object, NULL, err);
-    if (st == OK && form != FORM_BODY)
+    if (st == OK && !g.is_json)
+        st = request_picture_find(g.files, REQUEST_FILES_MAX, &g.count, x, &classify_query, object, err);
+    if (st == OK)
         st = fields_read(table, FIELD_COUNT, object, settings, &f, err);
     if (st == OK)
-        st = read_input(x, &f, form, &r, err);
+        st = read_input(x, &f, &g, &r, err);
     if (st == OK)
         st = request_picture_job(x, r, ret, err);
     else
-        classify_request_free(r);
+        request_inputs_free(r);
     json_decref(object);
     return st;
 }

@@ -55,7 +55,7 @@ const struct field_list complete_query = {table, FIELD_COUNT};
 struct completion {
     uint32_t scale;
     bool streams, said_finish;
-    struct request_picture_file given;
+    struct multipart_part given;
     uint32_t read[COMPLETE_SAMPLES_MAX]; /* rows that were sent */
 };
 
@@ -63,8 +63,7 @@ enum { NS_PAINTED = 100 }; /* of a pixel that is painted and encoded; measured, 
 
 /* What the job's work needs, and its result. */
 struct completing {
-    struct job_work work; /* first */
-    struct request_picture source;
+    struct request_inputs source; /* first; without a picture no more than the work */
     uint32_t scale;
     char *png; /* what is answered, unless it is rows */
     size_t png_bytes;
@@ -73,7 +72,7 @@ struct completing {
 static void completing_free(struct job_work *k)
 {
     struct completing *s = (struct completing *)k;
-    request_picture_clear(&s->source);
+    request_inputs_clear(&s->source);
     free(s->png);
     free(s);
 }
@@ -96,14 +95,15 @@ static enum status conclude(struct job *j, struct error *err)
 }
 
 /* The model's rows of the picture. */
-static enum status prepare(struct job *j, struct error *err)
+static enum status fill(struct job *j, uint32_t i, uint8_t *pixels, const struct picture_fit *fit,
+                        const struct picture *picture, struct error *err)
 {
-    struct completing *s = (struct completing *)j->work;
-    uint8_t *known = NULL;
-    const enum status st = request_picture_trained(&known, &s->source, j, err);
-    if (st == OK)
-        complete_job_fill(j, known);
-    return st;
+    (void)i;
+    (void)fit;
+    (void)picture;
+    (void)err;
+    complete_job_fill(j, pixels);
+    return OK;
 }
 
 static void answer_picture(struct exchange *x)
@@ -214,12 +214,12 @@ static enum status check(const struct exchange *x, const struct hosted_model *e,
 }
 
 /* What is to be done besides drawing sub-pixels. */
-static enum status plan(struct exchange *x, struct completing *s, const struct model_config *c,
+static enum status plan(struct exchange *x, struct completing *s, struct hosted_model *e,
                         const struct complete_input *in, struct error *err)
 {
     const struct completion *state = x->api->state;
-    struct job_work *k = &s->work;
-    const struct picture_grid g = picture_grid_lay_out(in->samples, c->size, state->scale);
+    struct job_work *k = &s->source.work;
+    const struct picture_grid g = picture_grid_lay_out(in->samples, e->model->config.size, state->scale);
     const uint64_t painted = (uint64_t)g.width * g.height;
     s->scale = state->scale;
     if (!in->stream) {
@@ -229,8 +229,8 @@ static enum status plan(struct exchange *x, struct completing *s, const struct m
     }
     if (state->given.size == 0)
         return OK;
-    k->prepare = prepare;
-    return request_picture_take_trained(&s->source, x, &state->given, c, k, err);
+    const enum status st = request_inputs_init(&s->source, e, fill, NULL, err);
+    return st == OK ? request_picture_add(&s->source, x, &state->given, err) : st;
 }
 
 static enum status build(struct exchange *x, struct hosted_model *e, const struct fields *f, struct job **ret,
@@ -251,17 +251,17 @@ static enum status build(struct exchange *x, struct hosted_model *e, const struc
     struct completing *s = calloc(1, sizeof *s);
     if (s == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    s->work.free = completing_free;
-    enum status st = plan(x, s, c, &in, err);
+    s->source.work.free = completing_free;
+    enum status st = plan(x, s, e, &in, err);
     if (st == OK) {
         st = complete_job_create(ret, e, &in);
         if (st == OK) {
-            job_set_work(*ret, &s->work);
+            job_set_work(*ret, &s->source.work);
             return OK;
         }
         (void)error_set(err, st, "out of memory for the request; try again later");
     }
-    completing_free(&s->work);
+    completing_free(&s->source.work);
     return st;
 }
 
@@ -270,7 +270,7 @@ static enum status read_request(struct exchange *x, struct job **ret, struct err
     struct completion *state = x->api->state;
     struct fields f = {.sampler = SAMPLER_FIELDS_UNSAID, .rows = -1, .n = 1, .scale = 1, .seed = -1};
     struct hosted_model *e;
-    enum status st = request_picture_find(&state->given, x, &complete_query, err);
+    enum status st = request_picture_find_one(&state->given, x, &complete_query, err);
     if (st == OK)
         st = fields_read(table, FIELD_COUNT, x->api->query, service_of(x)->settings, &f, err);
     if (st == OK)

@@ -20,9 +20,9 @@
 #include "server/core/little_endian.h"
 #include "server/kinds/embed.h"
 #include "server/models/registry.h"
-#include "server/request/classify_request.h"
 #include "server/request/generate_request.h"
 #include "server/request/prompts.h"
+#include "server/request/request_inputs.h"
 #include "server/request/request_json.h"
 
 _Static_assert(GENERATE_PROMPTS_MAX <= CLASSIFY_INPUTS_MAX, "a text classifier takes all texts that may be sent");
@@ -118,7 +118,7 @@ static void answer(struct exchange *x)
     const struct embedding *state = x->api->state;
     const uint32_t dim = engine_info(j->model->engine)->dim;
     if (j->kind == &job_kind_classify)
-        classify_request_done(j);
+        request_inputs_done(j);
     if (!request_job_ended_well(x))
         return;
     const json_int_t tokens = count_tokens(j);
@@ -223,14 +223,14 @@ static enum status make_streams(struct prompts *p, struct hosted_model *m, struc
     return OK;
 }
 
-static enum status add_texts(struct classify_request *r, const struct prompts *p, struct error *err)
+static enum status add_texts(struct request_inputs *r, const struct prompts *p, struct error *err)
 {
     enum status st = OK;
     for (uint32_t i = 0; i < p->count && st == OK; i++) {
         const size_t from = i > 0 ? p->ends[i - 1] : 0;
         char param[PARAM_MAX];
         name_text(param, p, i);
-        st = classify_request_add_text(r, (const char *)p->bytes + from, p->ends[i] - from, param, err);
+        st = request_inputs_add_text(r, (const char *)p->bytes + from, p->ends[i] - from, param, err);
     }
     return st;
 }
@@ -239,12 +239,12 @@ static enum status add_texts(struct classify_request *r, const struct prompts *p
 static enum status make_batch(struct exchange *x, const struct fields *f, const struct prompts *p,
                               struct hosted_model *m, struct job **ret, struct error *err)
 {
-    struct classify_request *r = classify_request_create(m, NULL);
+    struct request_inputs *r = request_inputs_create(m, NULL, err);
     if (r == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+        return ERR_NOMEM;
     enum status st = p != NULL ? add_texts(r, p, err) : request_images_add(x, r, f->images, err);
     if (st != OK) {
-        classify_request_free(r);
+        request_inputs_free(r);
         return st;
     }
     st = request_picture_job(x, r, ret, err);

@@ -44,21 +44,15 @@ const struct field_list explain_query = {table, FIELD_COUNT};
 enum {
     NS_BACKDROP = 30, /* of a pixel that is drawn: resizing, colours, compression; measured, roughly */
     NS_DRAWN = 120,
-    NS_FITTED = 30,
 };
 
 /* What the job's work needs, and its result. Constant between its steps: `prepare`, the engine, `conclude`, the
  * answer. */
 struct explaining {
-    struct job_work work; /* first */
+    struct request_inputs source; /* first; for biases no more than the work and the model */
     struct explanation what;
-    struct hosted_model *hosted;       /* the job's */
-    struct request_picture_file given; /* until it is taken */
-    struct request_picture source;
     struct picture backdrop; /* the client's, upright */
     struct image_box box;    /* the part of it that the model sees */
-    uint64_t source_bytes;   /* most memory to decode it */
-    char *size;              /* NULL: the trained one */
     char *png;               /* what is answered */
     size_t png_bytes;
 };
@@ -67,51 +61,46 @@ static void explaining_free(struct job_work *k)
 {
     struct explaining *s = (struct explaining *)k;
     picture_clear(&s->backdrop);
-    request_picture_clear(&s->source);
-    free(s->size);
+    request_inputs_clear(&s->source);
     free(s->png);
     free(s);
 }
 
 /* ---- the work ---------------------------------------------------------------------------------------------------- */
 
-/* Make of the picture what the model sees, and the backdrop that the map will be drawn on. */
-static enum status prepare(struct job *j, struct error *err)
+/* What is drawn has at most so many pixels, and twice their bytes while it is encoded. */
+static uint64_t drawn_pixels(const struct explaining *s)
+{
+    return (uint64_t)s->what.side * s->what.side;
+}
+
+/* Besides what the model sees, make of the picture the backdrop that the map will be drawn on. */
+static enum status fill(struct job *j, uint32_t i, uint8_t *pixels, const struct picture_fit *fit,
+                        const struct picture *picture, struct error *err)
 {
     struct explaining *s = (struct explaining *)j->work;
-    const struct hosted_model *e = s->hosted;
-    const struct model_config *c = &e->model->config;
-    struct classify_input in = {
-        .classes = c->classes,
-        .map = {.layer = s->what.layer, .head = s->what.head},
-    };
-    struct picture picture = {0};
-    struct picture_fit fit;
-    enum status st = request_picture_decode(&picture, &s->source, j, err);
-    if (st == OK)
-        st = picture_fit_choose(&fit, s->size, &picture, e->model, e->engine, err);
-    if (st == OK)
-        st = picture_fit_apply(&in.pixels, &fit, &picture, c, err);
-    if (st == OK) {
-        in.height = fit.height;
-        in.width = fit.width;
-        in.map.values = fit.height / c->patch[0] * (fit.width / c->patch[1]);
-        s->box = image_crop_box(&picture, fit.resize_to, fit.width, fit.height);
-        st = explain_backdrop(&s->backdrop, &s->box, &picture, s->what.side, err);
-    }
-    picture_clear(&picture);
-    if (st == OK && classify_job_fill(j, 0, &in) == OK) {
-        s->work.kept = s->work.prepare_bytes - s->source_bytes;
-        return OK;
-    }
-    free(in.pixels);
-    return st != OK ? st : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    const struct model_config *c = &j->model->model->config;
+    const struct classify_input in = {.pixels = pixels,
+                                      .height = fit->height,
+                                      .width = fit->width,
+                                      .classes = c->classes,
+                                      .map = {.values = fit->height / c->patch[0] * (fit->width / c->patch[1]),
+                                              .layer = s->what.layer,
+                                              .head = s->what.head}};
+    s->box = image_crop_box(picture, fit->resize_to, fit->width, fit->height);
+    const enum status st = explain_backdrop(&s->backdrop, &s->box, picture, s->what.side, err);
+    if (st != OK)
+        return st;
+    j->work->kept = 3 * ((uint64_t)fit->height * fit->width + 2 * drawn_pixels(s));
+    return classify_job_fill(j, i, &in) == OK
+               ? OK
+               : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
 }
 
 static enum status conclude_map(struct job *j, struct error *err)
 {
     struct explaining *s = (struct explaining *)j->work;
-    const struct model_config *c = &s->hosted->model->config;
+    const struct model_config *c = &s->source.model->model->config;
     const struct classify_job *classified = classify_job_of(j);
     const struct classify_input *in = &classified->inputs[0];
     draw_map(&s->backdrop, &s->box, classified->map, in->height / c->patch[0], in->width / c->patch[1]);
@@ -126,7 +115,7 @@ static enum status conclude_biases(struct job *j, struct error *err)
 {
     struct explaining *s = (struct explaining *)j->work;
     struct picture p = {0};
-    enum status st = draw_biases(&p, s->hosted->engine, s->what.layer, s->what.head, s->what.side, err);
+    enum status st = draw_biases(&p, s->source.model->engine, s->what.layer, s->what.head, s->what.side, err);
     if (st == OK)
         st = png_encode(&s->png, &s->png_bytes, &p, err);
     picture_clear(&p);
@@ -159,7 +148,7 @@ static void answer(struct exchange *x)
     if (s->what.view != EXPLAIN_BIASES) {
         struct prediction best;
         char prediction[HTTP_HEADER_VALUE_MAX];
-        logits_top(&best, 1, classify_job_of(j)->logits, s->hosted->model->config.classes);
+        logits_top(&best, 1, classify_job_of(j)->logits, s->source.model->model->config.classes);
         (void)snprintf(prediction, sizeof prediction, "%u %.4f", best.index, best.probability);
         http_add_header(x, "X-Explain-Prediction", prediction);
     }
@@ -173,17 +162,11 @@ static void answer(struct exchange *x)
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* Models for any task have biases; but without a name a picture classifier is meant. */
-static enum status pick_model(struct exchange *x, const char *name, bool biases, struct hosted_model **ret,
-                              struct error *err)
-{
-    const int task = name != NULL && biases ? REGISTRY_ANY_TASK : TASK_IMAGE_CLASSIFICATION;
-    return request_model_acquire(x, name, task, ret, err);
-}
-
-static enum status resolve(struct exchange *x, struct explaining *s, struct error *err)
+static enum status resolve(struct exchange *x, struct explaining *s, struct multipart_part *given, struct error *err)
 {
     struct fields f = {0};
-    enum status st = request_picture_find(&s->given, x, &explain_query, err);
+    struct hosted_model *e;
+    enum status st = request_picture_find_one(given, x, &explain_query, err);
     if (st == OK)
         st = fields_read(table, FIELD_COUNT, x->api->query, service_of(x)->settings, &f, err);
     const struct explain_request wish = {
@@ -192,81 +175,62 @@ static enum status resolve(struct exchange *x, struct explaining *s, struct erro
         .head = json_string_value(f.head),
         .side = json_string_value(f.side),
     };
+    const int task = f.model != NULL && explain_wants_biases(&wish) ? REGISTRY_ANY_TASK : TASK_IMAGE_CLASSIFICATION;
     if (st == OK)
-        st = pick_model(x, json_string_value(f.model), explain_wants_biases(&wish), &s->hosted, err);
+        st = request_model_acquire(x, json_string_value(f.model), task, &e, err);
     if (st == OK)
-        st = explain_resolve(&s->what, &wish, s->hosted->model, s->hosted->engine, err);
-    if (st == OK && f.size != NULL && (s->size = strdup(json_string_value(f.size))) == NULL)
-        st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    return st;
+        st = explain_resolve(&s->what, &wish, e->model, e->engine, err);
+    return st == OK ? request_inputs_init(&s->source, e, fill, json_string_value(f.size), err) : st;
 }
 
-/* What is drawn has at most so many pixels, and twice their bytes while it is encoded. */
-static uint64_t drawn_pixels(const struct explaining *s)
+static enum status plan_map(struct exchange *x, struct explaining *s, const struct multipart_part *given,
+                            struct error *err)
 {
-    return (uint64_t)s->what.side * s->what.side;
-}
-
-static enum status plan_map(struct exchange *x, struct explaining *s, struct error *err)
-{
-    const struct model_config *c = &s->hosted->model->config;
-    struct job_work *k = &s->work;
+    struct job_work *k = &s->source.work;
     const uint64_t drawn = drawn_pixels(s);
-    const enum status st = request_picture_take(&s->source, x, &s->given, picture_fit_shorter(s->size, c), s->what.side,
-                                                &k->prepare_ns, &s->source_bytes, err);
-    if (st != OK)
-        return st;
-    /* At its own size the model sees as many pixels as the picture has, within its limits. */
-    const uint64_t fitted = s->size == NULL
-                                ? (uint64_t)c->size[0] * c->size[1]
-                                : (uint64_t)engine_info(s->hosted->engine)->elements_max * c->patch[0] * c->patch[1];
-    k->prepare = prepare;
+    s->source.longer = s->what.side;
     k->conclude = conclude_map;
-    k->prepare_ns += NS_BACKDROP * drawn + NS_FITTED * fitted;
-    k->prepare_bytes = s->source_bytes + 3 * (fitted + 2 * drawn);
+    k->prepare_ns = NS_BACKDROP * drawn;
+    k->prepare_bytes = 6 * drawn;
     k->conclude_ns = NS_DRAWN * drawn;
-    k->pictures = 1;
-    return OK;
+    return request_picture_add(&s->source, x, given, err);
 }
 
-static enum status make_job(struct exchange *x, struct explaining *s, struct job **ret, struct error *err)
+static enum status make_job(struct exchange *x, struct explaining *s, const struct multipart_part *given,
+                            struct job **ret, struct error *err)
 {
+    struct job_work *k = &s->source.work;
     enum status st;
     if (s->what.view == EXPLAIN_BIASES) {
-        s->work.conclude = conclude_biases;
-        s->work.conclude_bytes = 6 * drawn_pixels(s);
-        st = work_job_create(ret, s->hosted, &s->work);
-    } else {
-        const struct classify_input in = {.classes = s->hosted->model->config.classes};
-        st = plan_map(x, s, err);
-        if (st != OK)
-            return st;
-        st = classify_job_create(ret, s->hosted, &in, 1);
-        if (st == OK)
-            job_set_work(*ret, &s->work);
+        k->conclude = conclude_biases;
+        k->conclude_bytes = 6 * drawn_pixels(s);
+        st = work_job_create(ret, s->source.model, k);
+        return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
     }
-    return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
+    st = plan_map(x, s, given, err);
+    return st == OK ? request_inputs_job(ret, &s->source, err) : st;
 }
 
 void api_explain(struct exchange *x)
 {
     struct error err;
     struct job *j = NULL;
+    struct multipart_part given;
     struct explaining *s = calloc(1, sizeof *s);
     if (s == NULL) {
         (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
         reply_send_error(x, &err);
         return;
     }
-    s->work.free = explaining_free;
-    enum status st = resolve(x, s, &err);
+    s->source.work.free = explaining_free;
+    enum status st = resolve(x, s, &given, &err);
     if (st == OK && request_job_refuse_if_full(x)) {
-        explaining_free(&s->work);
+        explaining_free(&s->source.work);
         return;
     }
     if (st == OK)
-        st = make_job(x, s, &j, &err);
+        st = make_job(x, s, &given, &j, &err);
     if (st != OK)
-        explaining_free(&s->work);
+        explaining_free(&s->source.work);
     request_job_submit_or_refuse(x, st, &err, j, answer);
 }

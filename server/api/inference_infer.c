@@ -19,10 +19,10 @@
 #include "server/api/text_reader.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
-#include "server/request/classify_request.h"
 #include "server/request/generate_request.h"
 #include "server/request/inference_inputs.h"
 #include "server/request/inference_request.h"
+#include "server/request/request_inputs.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -95,7 +95,7 @@ static void answer_classes(struct exchange *x)
     struct job *j = x->job;
     const struct model_config *c = &j->model->model->config;
     const struct inference *s = x->api->state;
-    classify_request_done(j);
+    request_inputs_done(j);
     if (!request_job_ended_well(x))
         return;
     struct inference_reply reply;
@@ -223,13 +223,13 @@ static enum status classify(struct exchange *x, struct hosted_model *e, const st
                text = is_text && strcmp(t->name, INFERENCE_TEXT) == 0;
     if (q->input_count != 1 || (!files && !pixels && !text))
         return refuse_inputs(q, is_text ? INFERENCE_TEXT : INFERENCE_IMAGE " or " INFERENCE_PIXELS, err);
-    struct classify_request *r = classify_request_create(e, NULL);
+    struct request_inputs *r = request_inputs_create(e, NULL, err);
     if (r == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+        return ERR_NOMEM;
     st = pixels ? inference_add_pixels(r, c->size[0], c->size[1], t, err)
                 : inference_add_elements(r, t, is_text, x->body.bytes, err);
     if (st != OK) {
-        classify_request_free(r);
+        request_inputs_free(r);
         return st;
     }
     st = request_picture_job(x, r, ret, err);

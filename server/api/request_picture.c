@@ -5,156 +5,99 @@
 #include <string.h>
 #include <strings.h>
 
+#include "config/json.h"
 #include "server/api/api_request.h"
 #include "server/api/request_job.h"
 #include "server/api/request_query.h"
 #include "server/api/request_type.h"
-#include "server/core/clock.h"
 #include "server/media/picture.h"
-#include "server/media/picture_cost.h"
-#include "server/media/picture_fit.h"
-#include "server/models/hosted_model.h"
 #include "server/request/request_bytes.h"
 
-enum { PARAM_MAX = 32, NS_FITTED = 30 /* of a pixel that the model sees: resizing */ };
-
-static enum status stop(void *job)
-{
-    return job_stop_reason(job, clock_now_ns());
-}
+enum { PARAM_MAX = 32 };
 
 static void free_body(void *kept)
 {
     http_free_body(kept);
 }
 
-enum status request_picture_job(struct exchange *x, struct classify_request *r, struct job **ret, struct error *err)
+/* The files lie in the body, which becomes theirs; without any, nothing of it is needed any more. */
+static enum status keep_body(struct exchange *x, struct request_inputs *r, struct error *err)
 {
-    const enum status st = classify_request_job(ret, r, err);
-    if (st != OK) {
-        classify_request_free(r);
-        return st;
-    }
-    if (!classify_request_has_files(r)) /* nothing of the body is needed any more */
+    if (r->work.prepare == NULL)
         return OK;
-    request_job_charge_pixels(x, classify_request_pixels(r));
-    struct http_kept_body *kept = http_keep_body(x);
-    if (kept == NULL) {
-        job_release(*ret);
-        *ret = NULL;
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    }
-    classify_request_keep(r, kept, free_body);
-    return OK;
+    request_job_charge_pixels(x, r->pixels);
+    r->drop = free_body;
+    r->kept = http_keep_body(x);
+    return r->kept != NULL ? OK : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
 }
 
-bool request_picture_is_part(const struct multipart_part *part)
+enum status request_picture_job(struct exchange *x, struct request_inputs *r, struct job **ret, struct error *err)
 {
-    return strcmp(part->name, "image") == 0 || strcmp(part->name, "file") == 0;
-}
-
-static enum status take_part(struct request_picture_file *f, const struct multipart_part *part,
-                             const struct field_list *list, json_t *query, struct error *err)
-{
-    const struct field *field = fields_find(list->table, list->count, part->name);
-    if (field != NULL)
-        return request_query_add(query, field, (const char *)part->bytes, part->size, err);
-    if (!request_picture_is_part(part))
-        return fields_refuse(list->table, list->count, "part", part->name, err);
-    if (f->size > 0)
-        return error_set_param(err, ERR_ARGUMENT, part->name, "the form has two pictures; expected one");
-    f->bytes = part->bytes;
-    f->size = part->size;
-    (void)snprintf(f->type, sizeof f->type, "%s", part->type);
-    return OK;
-}
-
-enum status request_picture_find(struct request_picture_file *ret, struct exchange *x, const struct field_list *list,
-                                 struct error *err)
-{
-    struct request_picture_file f = {.bytes = x->body.bytes, .size = x->body.size};
-    struct multipart m;
-    struct multipart_part part;
-    bool end = false;
-    enum status st = OK;
-    if (request_type_is(x, "multipart/form-data")) {
-        f.size = 0;
-        st = multipart_begin(&m, http_header(x, "Content-Type"), x->body.bytes, x->body.size, err);
-        while (st == OK && (st = multipart_next(&m, &part, &end, err)) == OK && !end)
-            st = take_part(&f, &part, list, x->api->query, err);
-    } else if (!request_type_is_unsaid(x)) {
-        (void)request_type_read(x, f.type);
-    }
+    enum status st = keep_body(x, r, err);
     if (st == OK)
-        *ret = f;
+        st = request_inputs_job(ret, r, err);
+    if (st != OK)
+        request_inputs_free(r);
     return st;
 }
 
-enum status request_picture_take(struct request_picture *ret, struct exchange *x, const struct request_picture_file *f,
-                                 uint32_t shorter, uint32_t longer, uint64_t *ns, uint64_t *bytes, struct error *err)
+enum status request_picture_add(struct request_inputs *r, struct exchange *x, const struct multipart_part *file,
+                                struct error *err)
 {
-    struct request_picture p = {
-        .bytes = f->bytes, .size = f->size, .wish = {.shorter = shorter, .longer = longer, .stop = stop}};
-    if (p.size == 0)
+    if (file->size == 0)
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected " PICTURE_KINDS);
-    enum status st = picture_check_declared(f->type, "Content-Type", p.bytes, p.size, err);
-    if (st == OK)
-        st = picture_check_kind(p.bytes, p.size, err);
-    if (st != OK)
-        return st;
-    const struct picture_cost cost = picture_cost_of(p.bytes, p.size, &p.wish);
-    p.wish.bytes_max = cost.bytes;
-    request_job_charge_pixels(x, cost.pixels);
-    p.body = http_keep_body(x);
-    if (p.body == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    *ns = cost.ns;
-    *bytes = cost.bytes;
-    *ret = p;
-    return OK;
+    const enum status st = request_inputs_add_file(r, file->bytes, file->size, file->type, NULL, err);
+    return st == OK ? keep_body(x, r, err) : st;
 }
 
-enum status request_picture_decode(struct picture *ret, struct request_picture *p, struct job *j, struct error *err)
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+static enum status take_field(const struct multipart_part *part, const struct field_list *list, json_t *object,
+                              struct error *err)
 {
-    p->wish.arg = j;
-    const enum status st = picture_decode(ret, p->bytes, p->size, &p->wish, err);
-    request_picture_clear(p);
-    if (st == OK) {
-        p->width = picture_whole_width(ret);
-        p->height = picture_whole_height(ret);
+    const struct field *f = fields_find(list->table, list->count, part->name);
+    char names[ERROR_MESSAGE_MAX / 2] = "";
+    if (f != NULL)
+        return request_query_add(object, f, (const char *)part->bytes, part->size, err);
+    fields_names(list->table, list->count, names, sizeof names);
+    return error_set_param(err, ERR_ARGUMENT, json_quote(part->name).text,
+                           "there is no part \"%s\" here; expected image or file with a picture, or one of %s",
+                           json_quote(part->name).text, names);
+}
+
+enum status request_picture_find(struct multipart_part *files, size_t max, size_t *count, struct exchange *x,
+                                 const struct field_list *list, json_t *object, struct error *err)
+{
+    struct multipart m;
+    struct multipart_part part = {.bytes = x->body.bytes, .size = x->body.size};
+    bool end = false;
+    *count = 0;
+    if (!request_type_is(x, "multipart/form-data")) {
+        if (!request_type_is_unsaid(x))
+            (void)request_type_read(x, part.type);
+        if (part.size > 0)
+            files[(*count)++] = part;
+        return OK;
+    }
+    enum status st = multipart_begin(&m, http_header(x, "Content-Type"), x->body.bytes, x->body.size, err);
+    while (st == OK && (st = multipart_next(&m, &part, &end, err)) == OK && !end) {
+        if (strcmp(part.name, "image") != 0 && strcmp(part.name, "file") != 0)
+            st = take_field(&part, list, object, err);
+        else if (*count < max)
+            files[(*count)++] = part;
     }
     return st;
 }
 
-void request_picture_clear(struct request_picture *p)
+enum status request_picture_find_one(struct multipart_part *ret, struct exchange *x, const struct field_list *list,
+                                     struct error *err)
 {
-    http_free_body(p->body);
-    p->body = NULL;
-}
-
-enum status request_picture_take_trained(struct request_picture *ret, struct exchange *x,
-                                         const struct request_picture_file *f, const struct model_config *c,
-                                         struct job_work *k, struct error *err)
-{
-    uint64_t ns = 0, bytes = 0;
-    const uint64_t fitted = (uint64_t)c->size[0] * c->size[1];
-    const enum status st = request_picture_take(ret, x, f, c->resize_to, 0, &ns, &bytes, err);
-    if (st != OK)
-        return st;
-    k->prepare_ns += ns + NS_FITTED * fitted;
-    k->prepare_bytes += bytes + 3 * fitted;
-    return OK;
-}
-
-enum status request_picture_trained(uint8_t **ret, struct request_picture *p, struct job *j, struct error *err)
-{
-    const struct model_config *c = &j->model->model->config;
-    const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
-    struct picture picture = {0};
-    enum status st = request_picture_decode(&picture, p, j, err);
-    if (st == OK)
-        st = picture_fit_apply(ret, &trained, &picture, c, err);
-    picture_clear(&picture);
+    struct multipart_part files[2] = {{.size = 0}};
+    size_t count;
+    const enum status st = request_picture_find(files, 2, &count, x, list, x->api->query, err);
+    if (st == OK && count > 1)
+        return error_set_param(err, ERR_ARGUMENT, files[1].name, "the form has two pictures; expected one");
+    *ret = files[0];
     return st;
 }
 
@@ -178,7 +121,7 @@ bool request_images_read(const json_t *value, void *to)
 
 /* A picture in base64, or "data:image/png;base64,...". Its bytes are put at *room: of the body, whose text is the
  * JSON's by now, and which was longer. */
-static enum status add(struct classify_request *r, const json_t *value, uint8_t **room, const char *param,
+static enum status add(struct request_inputs *r, const json_t *value, uint8_t **room, const char *param,
                        struct error *err)
 {
     const char *text = json_string_value(value), *end = text + json_string_length(value);
@@ -203,10 +146,10 @@ static enum status add(struct classify_request *r, const json_t *value, uint8_t 
         return error_set_param(err, ERR_ARGUMENT, param,
                                "%s is not base64; expected RFC 4648's, padded, without line breaks", param);
     *room += size;
-    return classify_request_add_file(r, bytes, size, type, param, err);
+    return request_inputs_add_file(r, bytes, size, type, param, err);
 }
 
-enum status request_images_add(struct exchange *x, struct classify_request *r, const json_t *images, struct error *err)
+enum status request_images_add(struct exchange *x, struct request_inputs *r, const json_t *images, struct error *err)
 {
     uint8_t *room = x->body.bytes;
     for (size_t i = 0; i < json_array_size(images); i++) {

@@ -1,5 +1,5 @@
-/* request_picture.h - the pictures of a request: what they are declared as, and the work of decoding them, which is the
- * job's. HTTP threads, but for request_picture_decode. */
+/* request_picture.h - the pictures of a request: where they lie, and the body that they lie in, which the job keeps until
+ * they are decoded. HTTP threads. */
 #ifndef SERVER_API_REQUEST_PICTURE_H
 #define SERVER_API_REQUEST_PICTURE_H
 
@@ -12,51 +12,29 @@
 #include "server/http/http.h"
 #include "server/job/workers.h"
 #include "server/media/picture.h"
-#include "server/request/classify_request.h"
 #include "server/request/fields.h"
 #include "server/request/multipart.h"
+#include "server/request/request_inputs.h"
+
+enum { REQUEST_FILES_MAX = CLASSIFY_INPUTS_MAX + 1 }; /* one more than are accepted */
+
+/* Find the files of pictures: the body, unless it is empty, whose name is empty; or parts of a form, of which so many
+ * are looked at. The form's other parts, fields of that list, are added to `object`. Errors: ERR_ARGUMENT (a part that
+ * is not known, or not a part), ERR_NOMEM. */
+enum status request_picture_find(struct multipart_part *files, size_t max, size_t *count, struct exchange *x,
+                                 const struct field_list *list, json_t *object, struct error *err);
+/* The same where there may be one, of size 0 if there is none. The other parts are added to the query's parameters. */
+enum status request_picture_find_one(struct multipart_part *ret, struct exchange *x, const struct field_list *list,
+                                     struct error *err);
+
+/* Add that file to inputs that have no other, and take the body over. Errors: as request_inputs_add_file; ERR_ARGUMENT:
+ * there is none. */
+enum status request_picture_add(struct request_inputs *r, struct exchange *x, const struct multipart_part *file,
+                                struct error *err);
 
 /* Make a job of what is to be classified; its files lie in the body, which becomes the job's too, and their pixels are
  * charged. Takes `r` in any case. Errors: ERR_NOMEM. */
-enum status request_picture_job(struct exchange *x, struct classify_request *r, struct job **ret, struct error *err);
-
-enum { REQUEST_PICTURE_TYPE_MAX = MULTIPART_NAME_MAX };
-_Static_assert((int)REQUEST_PICTURE_TYPE_MAX >= (int)MEDIA_TYPE_MAX, "a header's type has room");
-
-/* The one picture of a request, to be decoded by the job's `prepare`. */
-struct request_picture {
-    struct http_kept_body *body; /* freed once it is decoded; NULL: there is none */
-    const uint8_t *bytes;        /* in it */
-    size_t size;
-    struct picture_wish wish; /* its stop asks the job */
-    uint32_t width, height;   /* of the upright picture, once it is decoded */
-};
-/* Where it lies: the body, or the part of a form. */
-struct request_picture_file {
-    const uint8_t *bytes;
-    size_t size;                         /* 0: there is none */
-    char type[REQUEST_PICTURE_TYPE_MAX]; /* declared; "": none is */
-};
-/* Find it. The form's other parts are added to the query's parameters, of that list. Errors: ERR_ARGUMENT (a part that
- * is not known or given twice), ERR_NOMEM. */
-enum status request_picture_find(struct request_picture_file *ret, struct exchange *x, const struct field_list *list,
-                                 struct error *err);
-bool request_picture_is_part(const struct multipart_part *part);
-/* Check what it is declared as, take the body over and charge its pixels; *ns and *bytes: what decoding it takes.
- * *ret is set only on OK: request_picture_clear. Errors: ERR_ARGUMENT (there is none), ERR_MEDIA_TYPE, ERR_NOMEM. */
-enum status request_picture_take(struct request_picture *ret, struct exchange *x, const struct request_picture_file *f,
-                                 uint32_t shorter, uint32_t longer, uint64_t *ns, uint64_t *bytes, struct error *err);
-/* Decode it for the job, and drop the body. Any thread, once; *ret is set only on OK: picture_clear. Errors: those of
- * picture_decode. */
-enum status request_picture_decode(struct picture *ret, struct request_picture *p, struct job *j, struct error *err);
-void request_picture_clear(struct request_picture *p);
-
-/* The same for a picture that a model of `c` sees at its trained size. Taking it adds what that costs to the work. The
- * result is malloc'd, [size[0], size[1], 3], set only on OK. */
-enum status request_picture_take_trained(struct request_picture *ret, struct exchange *x,
-                                         const struct request_picture_file *f, const struct model_config *c,
-                                         struct job_work *k, struct error *err);
-enum status request_picture_trained(uint8_t **ret, struct request_picture *p, struct job *j, struct error *err);
+enum status request_picture_job(struct exchange *x, struct request_inputs *r, struct job **ret, struct error *err);
 
 /* Pictures in JSON: strings in base64, or data URIs. */
 
@@ -65,7 +43,7 @@ bool request_images_read(const json_t *value, void *to);
 #define REQUEST_IMAGES_EXPECTED \
     "a list of 1 to " FIELD_DIGITS(CLASSIFY_INPUTS_MAX) " strings: each a picture in base64, or as a data URI"
 /* Add the pictures of a value that request_images_read has accepted. Their bytes replace those of the request's body,
- * which must be kept as long as they are needed. Errors: ERR_ARGUMENT; as classify_request_add_file. */
-enum status request_images_add(struct exchange *x, struct classify_request *r, const json_t *images, struct error *err);
+ * which must be kept as long as they are needed. Errors: ERR_ARGUMENT; as request_inputs_add_file. */
+enum status request_images_add(struct exchange *x, struct request_inputs *r, const json_t *images, struct error *err);
 
 #endif

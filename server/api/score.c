@@ -38,27 +38,16 @@ static const struct field table[] = {
 enum { FIELD_COUNT = sizeof table / sizeof table[0], QUERY_FIELD_COUNT = 2 };
 const struct field_list score_fields = {table, FIELD_COUNT}, score_query = {table, QUERY_FIELD_COUNT};
 
-/* The work of a job that scores a picture. */
-struct seeing {
-    struct job_work work; /* first */
-    struct request_picture source;
-};
-
-static void seeing_free(struct job_work *k)
+/* A picture is seen at the trained size, as its sub-pixels. */
+static enum status fill(struct job *j, uint32_t i, uint8_t *pixels, const struct picture_fit *fit,
+                        const struct picture *picture, struct error *err)
 {
-    struct seeing *s = (struct seeing *)k;
-    request_picture_clear(&s->source);
-    free(s);
-}
-
-static enum status see(struct job *j, struct error *err)
-{
-    struct seeing *s = (struct seeing *)j->work;
-    uint8_t *elements = NULL;
-    const enum status st = request_picture_trained(&elements, &s->source, j, err);
-    if (st == OK)
-        score_job_fill(j, elements);
-    return st;
+    (void)i;
+    (void)fit;
+    (void)picture;
+    (void)err;
+    score_job_fill(j, pixels);
+    return OK;
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
@@ -68,8 +57,7 @@ static void answer(struct exchange *x)
     const struct job *j = x->job;
     const struct score_job *scored = score_job_of(j);
     const struct score_input *in = &scored->in;
-    const struct seeing *seen = (const struct seeing *)j->work;
-    const bool picture = seen != NULL;
+    const bool picture = j->work != NULL;
     const size_t count = in->count - in->first;
     double bits = 0.0;
     if (!request_job_ended_well(x))
@@ -82,9 +70,10 @@ static void answer(struct exchange *x)
     json_t *whole =
         json_pack("{s:s, s:f, s:I, s:o}", "model", j->model->model->name, picture ? "bits_per_dim" : "bits_per_byte",
                   bits / (double)count, picture ? "dims" : "bytes", (json_int_t)in->count, "log2_probs", list);
-    if (picture)
-        json_put(whole, "image",
-                 json_pack("{s:i, s:i}", "width", (int)seen->source.width, "height", (int)seen->source.height));
+    if (picture) {
+        const struct request_side side = request_inputs_side(j, 0);
+        json_put(whole, "image", json_pack("{s:i, s:i}", "width", (int)side.width, "height", (int)side.height));
+    }
     reply_send_json(x, 200, whole);
 }
 
@@ -115,21 +104,20 @@ static enum status read_text(const struct fields *f, struct score_input *in, str
     return st;
 }
 
-/* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture, which *seeing is
- * for. */
-static enum status read_request(struct exchange *x, json_t *object, struct hosted_model **ret, struct score_input *in,
-                                struct seeing **seeing, struct error *err)
+/* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture, which *seen is for. */
+static enum status read_request(struct exchange *x, json_t *object, struct score_input *in,
+                                struct request_inputs **seen, struct error *err)
 {
     const bool picture = object == NULL;
-    const struct service *s = service_of(x);
+    const struct settings *s = service_of(x)->settings;
     struct fields f = {0};
     struct hosted_model *e;
-    struct request_picture_file file = {.size = 0};
-    enum status st = picture ? request_picture_find(&file, x, &score_query, err) : OK;
+    struct multipart_part file = {.size = 0};
+    enum status st = picture ? request_picture_find_one(&file, x, &score_query, err) : OK;
     if (st == OK)
-        st = fields_read(table, QUERY_FIELD_COUNT, x->api->query, s->settings, &f, err);
+        st = fields_read(table, QUERY_FIELD_COUNT, x->api->query, s, &f, err);
     if (st == OK && !picture)
-        st = fields_read(table, FIELD_COUNT, object, s->settings, &f, err);
+        st = fields_read(table, FIELD_COUNT, object, s, &f, err);
     if (st == OK)
         st = request_model_acquire(x, json_string_value(f.model),
                                    picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e, err);
@@ -137,37 +125,32 @@ static enum status read_request(struct exchange *x, json_t *object, struct hoste
         return st;
     x->api->timeout_ms = (uint32_t)f.timeout_ms;
     in->first = engine_info(e->engine)->starts ? 0 : 1;
-    *ret = e;
     if (!picture)
         return read_text(&f, in, err);
-    const struct model_config *c = &e->model->config;
-    in->count = (size_t)3 * c->size[0] * c->size[1];
-    struct seeing *look = *seeing = calloc(1, sizeof *look);
-    if (look == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    look->work.free = seeing_free;
-    look->work.prepare = see;
-    return request_picture_take_trained(&look->source, x, &file, c, &look->work, err);
+    in->count = (size_t)3 * e->model->config.size[0] * e->model->config.size[1];
+    *seen = request_inputs_create(e, NULL, err);
+    if (*seen == NULL)
+        return ERR_NOMEM;
+    (*seen)->fill = fill;
+    return request_picture_add(*seen, x, &file, err);
 }
 
 static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
 {
     struct score_input in = {0};
-    struct hosted_model *e = NULL;
     json_t *object = NULL;
-    struct seeing *seeing = NULL;
+    struct request_inputs *seen = NULL;
     enum status st = is_json(x) ? request_json_parse(&object, x->body.bytes, x->body.size, err) : OK;
     if (st == OK)
-        st = read_request(x, object, &e, &in, &seeing, err);
+        st = read_request(x, object, &in, &seen, err);
     json_decref(object);
-    if (st == OK && score_job_create(ret, e, &in) == OK) {
-        if (seeing != NULL)
-            job_set_work(*ret, &seeing->work);
+    if (st == OK && score_job_create(ret, x->api->hosted, &in) == OK) {
+        if (seen != NULL)
+            job_set_work(*ret, &seen->work);
         return OK;
     }
     free(in.elements);
-    if (seeing != NULL)
-        seeing_free(&seeing->work);
+    request_inputs_free(seen);
     return st != OK ? st : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
 }
 

@@ -140,8 +140,7 @@ static bool read_field(const struct field *f, const struct settings *s, const js
 
 /* ---- objects --------------------------------------------------------------------------------------------------- */
 
-/* As many as fit, whole. */
-static void list_names(const struct field *table, size_t count, char *out, size_t size)
+void fields_names(const struct field *table, size_t count, char *out, size_t size)
 {
     static const char more[] = ", ...";
     size_t used = 0;
@@ -161,7 +160,7 @@ enum status fields_refuse(const struct field *table, size_t count, const char *k
     struct nearest near = nearest_to(name, strlen(name));
     for (size_t i = 0; i < count; i++)
         nearest_offer(&near, table[i].name);
-    list_names(table, count, names, sizeof names);
+    fields_names(table, count, names, sizeof names);
     if (near.name != NULL)
         return error_set_param(err, ERR_ARGUMENT, json_quote(name).text,
                                "there is no %s \"%s\" here; did you mean \"%s\"? Expected: %s", kind,

@@ -61,6 +61,8 @@ double fields_max(const struct field *f, const struct settings *s);
 enum status fields_read(const struct field *table, size_t count, json_t *object, const struct settings *s, void *to,
                         struct error *err);
 
+/* As many of the names as fit, whole. */
+void fields_names(const struct field *table, size_t count, char *out, size_t size);
 /* The field of that name; NULL if there is none, which fields_refuse turns into an error: it returns ERR_ARGUMENT.
  * kind: "field", "parameter". The error names the field that was meant, where one is near. */
 const struct field *fields_find(const struct field *table, size_t count, const char *name);

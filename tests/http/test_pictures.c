@@ -345,7 +345,8 @@ static void wrong_parts_are_refused_by_name(void **state)
         long status;
     } cases[] = {
         {"picture", "", "picture", "invalid_value", "there is no part \"picture\" here", 400},
-        {"Image", "", "Image", "invalid_value", "expected image or file with a picture, or model, top_k or size", 400},
+        {"Image", "", "Image", "invalid_value", "expected image or file with a picture, or one of model, top_k, size",
+         400},
         {"text", "", "text", "invalid_value", "there is no part \"text\" here", 400},
         {"model", "", "model", "invalid_value", "\"model\" is not UTF-8", 400},
         {"top_k", "", "top_k", "invalid_value", "\"top_k\" is not UTF-8", 400},

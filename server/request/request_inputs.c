@@ -1,7 +1,7 @@
-/* classify_request.c - see classify_request.h. `prepare` runs on a worker's thread, or on the HTTP thread that submits;
+/* request_inputs.c - see request_inputs.h. `prepare` runs on a worker's thread, or on the HTTP thread that submits;
  * everything else on HTTP threads. Until the job is submitted all is the HTTP thread's, then the preparing one's, then,
  * from the job's end, again the HTTP thread's. */
-#include "server/request/classify_request.h"
+#include "server/request/request_inputs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,66 +13,64 @@
 #include "server/media/picture_fit.h"
 #include "server/models/registry.h"
 
-enum {
-    PARAM_MAX = 64,
-    TYPE_MAX = 64,
-    NS_FITTED = 30, /* of a pixel that the model sees: resizing */
-};
+enum { NS_FITTED = 30 }; /* of a pixel that the model sees: resizing */
 
-/* A picture that is to be decoded. */
-struct file {
-    const uint8_t *bytes; /* borrowed; NULL: the input is something else, and complete */
-    size_t size;
-    uint64_t bytes_max; /* as its header promises */
-    char param[PARAM_MAX];
-    bool is_named;
-};
-
-struct classify_request {
-    struct job_work work; /* first */
-    struct hosted_model *model;
-    char *size; /* NULL: the trained one */
-    uint32_t count;
-    struct classify_input inputs[CLASSIFY_INPUTS_MAX]; /* pixels are owned until there is a job */
-    struct classify_side sides[CLASSIFY_INPUTS_MAX];
-    struct file files[CLASSIFY_INPUTS_MAX];
-    uint64_t pixels;      /* of all files */
-    uint64_t fitted;      /* of all that are prepared */
-    uint64_t decode_most; /* bytes of the file that takes most */
-    void *kept;
-    void (*drop)(void *kept);
-};
-
-static void drop_kept(struct classify_request *r)
+static void drop_kept(struct request_inputs *r)
 {
     if (r->kept != NULL)
         r->drop(r->kept);
     r->kept = NULL;
 }
 
-static void free_work(struct job_work *k)
+enum status request_inputs_init(struct request_inputs *r, struct hosted_model *model, request_inputs_fill *fill,
+                                const char *size, struct error *err)
 {
-    struct classify_request *r = (struct classify_request *)k;
+    r->model = model;
+    r->fill = fill;
+    if (size != NULL && (r->size = strdup(size)) == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    return OK;
+}
+
+void request_inputs_clear(struct request_inputs *r)
+{
     drop_kept(r);
     free(r->size);
+}
+
+static void free_work(struct job_work *k)
+{
+    struct request_inputs *r = (struct request_inputs *)k;
+    request_inputs_clear(r);
     free(r);
 }
 
-struct classify_request *classify_request_create(struct hosted_model *model, const char *size)
+static enum status fill_classification(struct job *j, uint32_t i, uint8_t *pixels, const struct picture_fit *fit,
+                                       const struct picture *picture, struct error *err)
 {
-    struct classify_request *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return NULL;
-    r->model = model;
-    r->work.free = free_work;
-    if (size != NULL && (r->size = strdup(size)) == NULL) {
-        free(r);
-        return NULL;
-    }
-    return r;
+    const struct classify_input in = {
+        .pixels = pixels, .height = fit->height, .width = fit->width, .classes = j->model->model->config.classes};
+    (void)picture;
+    (void)err;
+    j->work->kept += UINT64_C(3) * fit->height * fit->width;
+    return classify_job_fill(j, i, &in); /* without a map it needs no memory */
 }
 
-void classify_request_free(struct classify_request *r)
+struct request_inputs *request_inputs_create(struct hosted_model *model, const char *size, struct error *err)
+{
+    struct request_inputs *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        (void)error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+        return NULL;
+    }
+    r->work.free = free_work;
+    if (request_inputs_init(r, model, fill_classification, size, err) == OK)
+        return r;
+    free(r);
+    return NULL;
+}
+
+void request_inputs_free(struct request_inputs *r)
 {
     if (r == NULL)
         return;
@@ -81,40 +79,19 @@ void classify_request_free(struct classify_request *r)
     free_work(&r->work);
 }
 
-uint32_t classify_request_count(const struct classify_request *r)
-{
-    return r->count;
-}
-
-bool classify_request_has_files(const struct classify_request *r)
-{
-    return r->work.prepare != NULL;
-}
-
-uint64_t classify_request_pixels(const struct classify_request *r)
-{
-    return r->pixels;
-}
-
-void classify_request_keep(struct classify_request *r, void *kept, void (*drop)(void *kept))
-{
-    r->kept = kept;
-    r->drop = drop;
-}
-
 /* ---- gathering --------------------------------------------------------------------------------------------------- */
 
 /* Put the name of the input at fault before the message. */
 static enum status name_input(const char *param, enum status st, struct error *err)
 {
     char message[ERROR_MESSAGE_MAX];
-    if (param == NULL || st == OK || st == ERR_NOMEM || strcmp(err->param, param) == 0)
+    if (param == NULL || param[0] == '\0' || st == OK || st == ERR_NOMEM || strcmp(err->param, param) == 0)
         return st;
     (void)snprintf(message, sizeof message, "%s", err->message);
     return error_set_param(err, st, param, "%s: %s", param, message);
 }
 
-static enum status check_room(const struct classify_request *r, const char *param, struct error *err)
+static enum status check_room(const struct request_inputs *r, const char *param, struct error *err)
 {
     if (r->count < CLASSIFY_INPUTS_MAX)
         return OK;
@@ -125,7 +102,7 @@ static enum status check_room(const struct classify_request *r, const char *para
 }
 
 /* The pixels that the model will see of a picture of these sides; 0: it will be refused. */
-static uint64_t fitted_pixels(const struct classify_request *r, uint32_t width, uint32_t height)
+static uint64_t fitted_pixels(const struct request_inputs *r, uint32_t width, uint32_t height)
 {
     const struct picture p = {.width = width, .height = height};
     struct picture_fit f;
@@ -135,10 +112,17 @@ static uint64_t fitted_pixels(const struct classify_request *r, uint32_t width, 
                : 0;
 }
 
-/* What preparing this file adds to the whole: one after another is decoded, and what the model sees of each is kept. */
-static enum status estimate(struct classify_request *r, struct file *f, struct error *err)
+/* What is wanted of each file. */
+static struct picture_wish wish_of(const struct request_inputs *r)
 {
-    const struct picture_wish wish = {.shorter = picture_fit_shorter(r->size, &r->model->model->config)};
+    return (struct picture_wish){.shorter = picture_fit_shorter(r->size, &r->model->model->config),
+                                 .longer = r->longer};
+}
+
+/* What preparing this file adds to the whole: one after another is decoded, and what the model sees of each is kept. */
+static enum status estimate(struct request_inputs *r, struct request_file *f, struct error *err)
+{
+    const struct picture_wish wish = wish_of(r);
     const struct picture_cost cost = picture_cost_of(f->bytes, f->size, &wish);
     const uint64_t fitted = fitted_pixels(r, cost.width, cost.height);
     struct job_work *k = &r->work;
@@ -152,20 +136,19 @@ static enum status estimate(struct classify_request *r, struct file *f, struct e
     r->decode_most += more;
     k->prepare_bytes += more + 3 * fitted;
     k->prepare_ns += cost.ns + NS_FITTED * fitted;
-    k->pictures++;
     return OK;
 }
 
 static enum status prepare(struct job *j, struct error *err);
 
-enum status classify_request_add_file(struct classify_request *r, const uint8_t *bytes, size_t size,
-                                      const char *declared, const char *param, struct error *err)
+enum status request_inputs_add_file(struct request_inputs *r, const uint8_t *bytes, size_t size, const char *declared,
+                                    const char *param, struct error *err)
 {
-    struct file *f = &r->files[r->count < CLASSIFY_INPUTS_MAX ? r->count : 0];
+    struct request_file *f = &r->files[r->count < CLASSIFY_INPUTS_MAX ? r->count : 0];
     enum status st = check_room(r, param, err);
     if (st != OK)
         return st;
-    *f = (struct file){.bytes = bytes, .size = size, .is_named = param != NULL};
+    *f = (struct request_file){.bytes = bytes, .size = size};
     (void)snprintf(f->param, sizeof f->param, "%s", param != NULL ? param : "");
     if (declared != NULL)
         st = picture_check_declared(declared, param != NULL ? param : "Content-Type", bytes, size, err);
@@ -180,20 +163,20 @@ enum status classify_request_add_file(struct classify_request *r, const uint8_t 
     return OK;
 }
 
-enum status classify_request_add_pixels(struct classify_request *r, uint8_t *pixels, uint32_t width, uint32_t height,
-                                        const char *param, struct error *err)
+enum status request_inputs_add_pixels(struct request_inputs *r, uint8_t *pixels, uint32_t width, uint32_t height,
+                                      const char *param, struct error *err)
 {
     const enum status st = check_room(r, param, err);
     if (st != OK)
         return st;
-    r->sides[r->count] = (struct classify_side){width, height};
+    r->sides[r->count] = (struct request_side){width, height};
     r->inputs[r->count++] = (struct classify_input){
         .pixels = pixels, .height = height, .width = width, .classes = r->model->model->config.classes};
     return OK;
 }
 
-enum status classify_request_add_text(struct classify_request *r, const char *bytes, size_t size, const char *param,
-                                      struct error *err)
+enum status request_inputs_add_text(struct request_inputs *r, const char *bytes, size_t size, const char *param,
+                                    struct error *err)
 {
     const struct model_config *c = &r->model->model->config;
     struct classify_input in = {.height = 1, .width = (uint32_t)size, .classes = c->classes};
@@ -208,7 +191,7 @@ enum status classify_request_add_text(struct classify_request *r, const char *by
     if (in.pixels == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the text; try again later");
     memcpy(in.pixels, bytes, size);
-    r->sides[r->count] = (struct classify_side){0, 0};
+    r->sides[r->count] = (struct request_side){0, 0};
     r->inputs[r->count++] = in;
     return OK;
 }
@@ -221,11 +204,11 @@ static enum status stop(void *arg)
 }
 
 /* What the model sees of a picture. */
-static enum status fit(struct classify_request *r, uint32_t i, const struct picture *picture, struct job *j,
+static enum status fit(struct request_inputs *r, uint32_t i, const struct picture *picture, struct job *j,
                        struct error *err)
 {
     const struct hosted_model *e = r->model;
-    struct classify_input in = {.classes = e->model->config.classes};
+    uint8_t *pixels;
     struct picture_fit f;
     enum status st = picture_fit_choose(&f, r->size, picture, e->model, e->engine, err);
     if (st != OK)
@@ -234,62 +217,62 @@ static enum status fit(struct classify_request *r, uint32_t i, const struct pict
         return error_set(err, ERR_ARGUMENT,
                          "with this picture the model would see too many pixels in one request; expected at most %u",
                          PICTURE_PIXELS_MAX);
-    st = picture_fit_apply(&in.pixels, &f, picture, &e->model->config, err);
+    st = picture_fit_apply(&pixels, &f, picture, &e->model->config, err);
     if (st != OK)
         return st;
-    in.height = f.height;
-    in.width = f.width;
     r->fitted += (uint64_t)f.width * f.height;
-    r->sides[i] = (struct classify_side){picture_whole_width(picture), picture_whole_height(picture)};
-    return classify_job_fill(j, i, &in); /* without a map it needs no memory */
+    r->sides[i] = (struct request_side){picture_whole_width(picture), picture_whole_height(picture)};
+    st = r->fill(j, i, pixels, &f, picture, err);
+    if (st != OK)
+        free(pixels);
+    return st;
 }
 
-static enum status prepare_file(struct classify_request *r, uint32_t i, struct job *j, struct error *err)
+static enum status prepare_file(struct request_inputs *r, uint32_t i, struct job *j, struct error *err)
 {
-    const struct file *f = &r->files[i];
-    const struct picture_wish wish = {.shorter = picture_fit_shorter(r->size, &r->model->model->config),
-                                      .bytes_max = f->bytes_max,
-                                      .stop = stop,
-                                      .arg = j};
+    const struct request_file *f = &r->files[i];
+    struct picture_wish wish = wish_of(r);
+    wish.bytes_max = f->bytes_max;
+    wish.stop = stop;
+    wish.arg = j;
     struct picture picture = {0};
     enum status st = picture_decode(&picture, f->bytes, f->size, &wish, err);
     if (st == OK)
         st = fit(r, i, &picture, j, err);
     picture_clear(&picture);
-    return name_input(f->is_named ? f->param : NULL, st, err);
+    return name_input(f->param, st, err);
 }
 
 static enum status prepare(struct job *j, struct error *err)
 {
-    struct classify_request *r = (struct classify_request *)j->work;
+    struct request_inputs *r = (struct request_inputs *)j->work;
     enum status st = OK;
     for (uint32_t i = 0; i < r->count && st == OK; i++)
         if (r->files[i].bytes != NULL)
             st = prepare_file(r, i, j, err);
-    if (st != OK)
-        return st;
-    drop_kept(r);
-    r->work.kept = 3 * r->fitted;
-    return OK;
+    if (st == OK)
+        drop_kept(r);
+    return st;
 }
 
 /* ---- the job ----------------------------------------------------------------------------------------------------- */
 
-enum status classify_request_job(struct job **ret, struct classify_request *r, struct error *err)
+enum status request_inputs_job(struct job **ret, struct request_inputs *r, struct error *err)
 {
     const enum status st = classify_job_create(ret, r->model, r->inputs, r->count);
     if (st != OK)
         return error_set(err, st, "out of memory for the request; try again later");
+    r->work.pictures = r->work.prepare != NULL ? r->count : 0;
     job_set_work(*ret, &r->work);
     return OK;
 }
 
-struct classify_side classify_request_side(const struct job *j, uint32_t i)
+struct request_side request_inputs_side(const struct job *j, uint32_t i)
 {
-    return ((const struct classify_request *)j->work)->sides[i];
+    return ((const struct request_inputs *)j->work)->sides[i];
 }
 
-void classify_request_done(struct job *j)
+void request_inputs_done(struct job *j)
 {
     classify_job_drop_pixels(j);
     workers_give_back(j);
