@@ -44,58 +44,44 @@ static const char *key_of_headers(const struct exchange *x, const char **why)
     return bearers > 0 ? key_of_bearer(bearer) : plain;
 }
 
-static void refuse_key(struct exchange *x, const char *why, bool was_given)
+static bool refuse_key(struct exchange *x, const char *why, bool was_given)
 {
-    struct error err;
     http_add_header(x, "WWW-Authenticate",
                     was_given ? "Bearer realm=\"aftd\", error=\"invalid_token\"" : "Bearer realm=\"aftd\"");
-    (void)error_set(&err, ERR_KEY, "%s", why);
-    reply_send_error(x, &err);
+    return reply_refuse(x, ERR_KEY, "", "%s", why);
 }
 
-static void refuse_rate(struct exchange *x, double wait_s)
+static bool refuse_rate(struct exchange *x, double wait_s)
 {
-    struct error err;
     char seconds[16];
     const double whole = fmin(fmax(ceil(wait_s), 1.0), HTTP_RETRY_AFTER_MAX_S);
     (void)snprintf(seconds, sizeof seconds, "%.0f", whole);
     http_add_header(x, "Retry-After", seconds);
     metrics_counter_add(METRIC_KEY_LIMITED, auth_metrics_label(&x->api->grant), 1);
-    (void)error_set(&err, ERR_RATE, "the key \"%s\" has reached its rate limit; retry in %.3g s",
-                    auth_name(&x->api->grant), fmax(wait_s, 1e-3));
-    reply_send_error(x, &err);
+    return reply_refuse(x, ERR_RATE, "", "the key \"%s\" has reached its rate limit; retry in %.3g s",
+                        auth_name(&x->api->grant), fmax(wait_s, 1e-3));
 }
 
 bool authorise(struct exchange *x)
 {
     struct auth *keys = service_of(x)->keys;
-    struct error err;
     const char *why;
     double wait_s;
     x->api->client = http_client_id(x);
     if (keys == NULL)
         return true;
     const char *text = key_of_headers(x, &why);
-    if (text == NULL) {
-        refuse_key(x, why, false);
-        return false;
-    }
+    if (text == NULL)
+        return refuse_key(x, why, false);
     const size_t size = strlen(text);
-    if (size > KEY_TEXT_MAX || !auth_find(keys, text, size, &x->api->grant)) {
-        refuse_key(x, "the key is not known here", true);
-        return false;
-    }
+    if (size > KEY_TEXT_MAX || !auth_find(keys, text, size, &x->api->grant))
+        return refuse_key(x, "the key is not known here", true);
     metrics_counter_add(METRIC_KEY_REQUESTS, auth_metrics_label(&x->api->grant), 1);
-    if (!auth_may_call(&x->api->grant, x->api->kind)) {
-        (void)error_set(&err, ERR_FORBIDDEN, "the key \"%s\" may not use the API \"%s\"", auth_name(&x->api->grant),
-                        key_api_word(x->api->kind));
-        reply_send_error(x, &err);
-        return false;
-    }
-    if (auth_take_request(&x->api->grant, clock_now_ns(), &wait_s) != OK) {
-        refuse_rate(x, wait_s);
-        return false;
-    }
+    if (!auth_may_call(&x->api->grant, x->api->kind))
+        return reply_refuse(x, ERR_FORBIDDEN, "", "the key \"%s\" may not use the API \"%s\"",
+                            auth_name(&x->api->grant), key_api_word(x->api->kind));
+    if (auth_take_request(&x->api->grant, clock_now_ns(), &wait_s) != OK)
+        return refuse_rate(x, wait_s);
     x->api->client = auth_client_id(&x->api->grant);
     return true;
 }
@@ -115,8 +101,7 @@ bool authorise_job(struct exchange *x, struct job *j)
     x->api->grant.use.most = j->most;
     if (auth_use_begin(&x->api->grant, clock_now_ns(), x->body.received + x->api->picture_bytes, &wait_s) == OK)
         return true;
-    refuse_rate(x, wait_s);
-    return false;
+    return refuse_rate(x, wait_s);
 }
 
 void authorise_no_job(struct exchange *x)

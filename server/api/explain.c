@@ -218,8 +218,7 @@ void api_explain(struct exchange *x)
     struct multipart_part given;
     struct explaining *s = calloc(1, sizeof *s);
     if (s == NULL) {
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-        reply_send_error(x, &err);
+        (void)reply_refuse(x, ERR_NOMEM, "", "out of memory for the request; try again later");
         return;
     }
     s->source.work.free = explaining_free;

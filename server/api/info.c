@@ -118,7 +118,6 @@ void api_models(struct exchange *x)
 
 void api_model(struct exchange *x)
 {
-    struct error err;
     struct registry *r = service_of(x)->registry;
     struct registry_model one = {.hosted = NULL};
     char room[MODEL_WISH_MAX + 1];
@@ -128,9 +127,8 @@ void api_model(struct exchange *x)
             put_labels(m, &one.hosted->model->config);
         reply_send_json(x, 200, m);
     } else {
-        (void)error_set_param(&err, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists them",
-                              json_quote(x->api->segments[0]).text);
-        reply_send_error(x, &err);
+        (void)reply_refuse(x, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists them",
+                           json_quote(x->api->segments[0]).text);
     }
     hosted_model_release(one.hosted);
 }
@@ -167,25 +165,19 @@ void api_openapi(struct exchange *x)
 static bool lives(struct exchange *x)
 {
     const struct service *s = service_of(x);
-    struct error err;
     if (!batcher_is_stuck(s->batcher, clock_now_ns()))
         return true;
-    (void)error_set(&err, ERR_UNAVAILABLE,
-                    "the engine is stuck: there are jobs, but it has not finished a step for %u ms",
-                    s->settings->stuck_after_ms);
-    reply_send_error(x, &err);
-    return false;
+    return reply_refuse(x, ERR_UNAVAILABLE, "",
+                        "the engine is stuck: there are jobs, but it has not finished a step for %u ms",
+                        s->settings->stuck_after_ms);
 }
 
 /* False: the server is draining, and that was the answer. */
 static bool is_ready(struct exchange *x)
 {
-    struct error err;
     if (!atomic_load(&service_of(x)->draining))
         return true;
-    (void)error_set(&err, ERR_UNAVAILABLE, "the server is draining: it will soon refuse connections");
-    reply_send_error(x, &err);
-    return false;
+    return reply_refuse(x, ERR_UNAVAILABLE, "", "the server is draining: it will soon refuse connections");
 }
 
 void api_healthz(struct exchange *x)

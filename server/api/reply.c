@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <nettle/base64.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,15 +82,23 @@ void reply_send_error(struct exchange *x, const struct error *found)
                                         : reply_describe_error(err));
 }
 
+bool reply_refuse(struct exchange *x, enum status st, const char *param, const char *format, ...)
+{
+    char message[ERROR_MESSAGE_MAX];
+    struct error err;
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    (void)error_set_param(&err, st, param, "%s", message);
+    reply_send_error(x, &err);
+    return false;
+}
+
 void reply_send_job_error(struct exchange *x, const struct job *j)
 {
-    struct error err;
     const struct job_result *r = job_result(j);
-    if (r->param[0] != '\0')
-        (void)error_set_param(&err, r->status, r->param, "%s", r->message);
-    else
-        (void)error_set(&err, r->status, "%s", r->message);
-    reply_send_error(x, &err);
+    (void)reply_refuse(x, r->status, r->param, "%s", r->message);
 }
 
 json_t *reply_base64(const uint8_t *bytes, size_t size)

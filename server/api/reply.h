@@ -3,6 +3,7 @@
 #define SERVER_API_REPLY_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "config/status.h"
@@ -19,6 +20,9 @@ void reply_send_json(struct exchange *x, unsigned status, json_t *value);
 /* Answer with an error; 503 with Retry-After, by the length of the queue. The Retry-After of a 429 and of ERR_SESSIONS
  * is added by whoever refuses. */
 void reply_send_error(struct exchange *x, const struct error *err);
+/* The same in words; param: what is at fault, or "". Returns false. */
+bool reply_refuse(struct exchange *x, enum status st, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* Answer with the error that a job ended with. */
 void reply_send_job_error(struct exchange *x, const struct job *j);
 

@@ -19,9 +19,8 @@
 
 static void refuse_full(struct exchange *x)
 {
-    struct error err;
-    (void)error_set(&err, ERR_FULL, "the queue is full: %u jobs are waiting", service_of(x)->settings->queue_jobs_max);
-    reply_send_error(x, &err);
+    (void)reply_refuse(x, ERR_FULL, "", "the queue is full: %u jobs are waiting",
+                       service_of(x)->settings->queue_jobs_max);
 }
 
 bool request_job_refuse_if_full(struct exchange *x)
@@ -34,16 +33,13 @@ bool request_job_refuse_if_full(struct exchange *x)
 
 void *request_job_begin(struct exchange *x, size_t bytes, void (*state_free)(void *state))
 {
-    struct error err;
     if (request_job_refuse_if_full(x))
         return NULL;
     x->api->state = calloc(1, bytes);
     x->api->state_free = state_free;
-    if (x->api->state != NULL)
-        return x->api->state;
-    (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-    reply_send_error(x, &err);
-    return NULL;
+    if (x->api->state == NULL)
+        (void)reply_refuse(x, ERR_NOMEM, "", "out of memory for the request; try again later");
+    return x->api->state;
 }
 
 void request_job_charge_pixels(struct exchange *x, uint64_t pixels)

@@ -144,14 +144,13 @@ void api_admin_requests(struct exchange *x)
 void api_admin_request_cancel(struct exchange *x)
 {
     struct list l = {.id = x->api->segments[0], .cancels = true};
-    struct error err;
     gather(&l, x);
     if (l.total > 0) {
         reply_list(x, 202, &l);
     } else {
-        (void)error_set(&err, ERR_NOT_FOUND, "no request with the id \"%s\" is running; GET /admin/requests lists them",
-                        json_quote(l.id).text);
-        reply_send_error(x, &err);
+        (void)reply_refuse(x, ERR_NOT_FOUND, "",
+                           "no request with the id \"%s\" is running; GET /admin/requests lists them",
+                           json_quote(l.id).text);
     }
     free(l.rows);
 }

@@ -190,7 +190,6 @@ static const struct route *route_of(const struct route *first, const char *metho
 /* The path does not take this method; OPTIONS asks which it takes. */
 static void refuse_method(struct exchange *x, const char *path, const char *allowed)
 {
-    struct error err;
     char all[HTTP_HEADER_VALUE_MAX];
     (void)snprintf(all, sizeof all, "%s, OPTIONS", allowed);
     http_add_header(x, "Allow", all);
@@ -204,8 +203,7 @@ static void refuse_method(struct exchange *x, const char *path, const char *allo
         http_reply(x, 204, NULL, NULL, 0);
         return;
     }
-    (void)error_set(&err, ERR_METHOD, "%s does not take %s; expected %s", path, json_quote(x->method).text, all);
-    reply_send_error(x, &err);
+    (void)reply_refuse(x, ERR_METHOD, "", "%s does not take %s; expected %s", path, json_quote(x->method).text, all);
 }
 
 /* Clients of the Open Inference Protocol can read only its own form of errors. */
@@ -274,9 +272,8 @@ static void begin(struct exchange *x)
     if (!request_host_check(x, target))
         return;
     if (first == NULL) {
-        (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"%s", json_quote(x->path).text,
-                        instead_of(x->path));
-        reply_send_error(x, &err);
+        (void)reply_refuse(x, ERR_NOT_FOUND, "", "there is nothing at \"%s\"%s", json_quote(x->path).text,
+                           instead_of(x->path));
         return;
     }
     const struct route *r = route_of(first, x->method, allowed, sizeof allowed);

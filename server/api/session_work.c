@@ -116,8 +116,7 @@ void session_work_run(struct exchange *x, struct session_work *k, session_work_d
     k->work.conclude = conclude;
     if (work_job_create(&j, NULL, &k->work) != OK) {
         session_work_free(k);
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-        reply_send_error(x, &err);
+        (void)reply_refuse(x, ERR_NOMEM, "", "out of memory for the request; try again later");
         return;
     }
     j->item.client = x->api->client;
@@ -127,10 +126,9 @@ void session_work_run(struct exchange *x, struct session_work *k, session_work_d
         http_await(x, j, next);
     } else {
         session_work_let_go(k);
-        (void)error_set(&err, st, "%s",
-                        st == ERR_FULL ? "too many requests wait for stored sessions; try again later"
-                                       : "the server is shutting down");
-        reply_send_error(x, &err);
+        (void)reply_refuse(x, st, "", "%s",
+                           st == ERR_FULL ? "too many requests wait for stored sessions; try again later"
+                                          : "the server is shutting down");
     }
     job_release(j);
 }
