@@ -86,7 +86,7 @@ static const struct field table[] = {
     {"action", FIELD_NAME, .offset = offsetof(struct fields, action), FIELD_RANGE(1, 64),
      .what = "load, unload or reload"},
 };
-const struct field_list admin_model_fields = {table, 1};
+const struct field_list admin_model_fields = FIELDS_OF(table);
 
 static enum status read_action(enum loader_action *ret, const struct exchange *x, struct error *err)
 {
@@ -94,7 +94,7 @@ static enum status read_action(enum loader_action *ret, const struct exchange *x
     json_t *object = NULL;
     enum status st = request_json_parse(&object, x->body.bytes, x->body.size, err);
     if (st == OK)
-        st = fields_read(table, 1, object, service_of(x)->settings, &f, err);
+        st = fields_read(&admin_model_fields, object, service_of(x)->settings, &f, err);
     if (st == OK && f.action == NULL)
         st = error_set_param(err, ERR_ARGUMENT, "action", "\"action\" is missing; expected load, unload or reload");
     if (st == OK && !loader_action_find(json_string_value(f.action), ret))

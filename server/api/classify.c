@@ -40,9 +40,9 @@ static const struct field table[] = {
     {"size", FIELD_NAME, AT(size), FIELD_RANGE(1, HTTP_URL_MAX), .what = "native or HxW in pixels"},
 };
 #undef AT
+const struct field_list classify_fields = FIELDS_OF(table);
 /* The query has neither text nor images. */
-enum { FIELD_COUNT = sizeof table / sizeof table[0], QUERY_FIRST = 2, QUERY_COUNT = FIELD_COUNT - QUERY_FIRST };
-const struct field_list classify_fields = {table, FIELD_COUNT}, classify_query = {table + QUERY_FIRST, QUERY_COUNT};
+const struct field_list classify_query = {table + 2, sizeof table / sizeof table[0] - 2};
 
 /* The exchange's state. */
 struct classification {
@@ -171,7 +171,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
                       .is_form = request_type_is(x, "multipart/form-data")};
     struct fields f = {.top_k = TOP_K_DEFAULT};
     json_t *object = NULL;
-    enum status st = fields_read(classify_query.table, QUERY_COUNT, x->api->query, settings, &f, err);
+    enum status st = fields_read(&classify_query, x->api->query, settings, &f, err);
     if (st == OK && g.is_json)
         st = request_json_parse(&object, x->body.bytes, x->body.size, err);
     else if (st == OK && (object = json_object()) == NULL)
@@ -179,7 +179,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     if (st == OK && !g.is_json)
         st = request_picture_find(g.files, REQUEST_FILES_MAX, &g.count, x, &classify_query, object, err);
     if (st == OK)
-        st = fields_read(table, FIELD_COUNT, object, settings, &f, err);
+        st = fields_read(&classify_fields, object, settings, &f, err);
     if (st == OK)
         st = read_input(x, &f, &g, &r, err);
     if (st == OK)

@@ -45,11 +45,11 @@ static const struct field table[] = {
     {"min_p", FIELD_NUMBER, AT(sampler.min_p), FIELD_RANGE(0, 1)},
     {"seed", FIELD_INTEGER, AT(seed), FIELD_RANGE(0, SEED_MAX)},
     {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
-    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
+    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX),
+     .max_setting = offsetof(struct settings, timeout_ms_max)},
 };
 #undef AT
-enum { FIELD_COUNT = sizeof table / sizeof table[0] };
-const struct field_list complete_query = {table, FIELD_COUNT};
+const struct field_list complete_query = FIELDS_OF(table);
 
 /* The exchange's state. */
 struct completion {
@@ -272,7 +272,7 @@ static enum status read_request(struct exchange *x, struct job **ret, struct err
     struct hosted_model *e;
     enum status st = request_picture_find_one(&state->given, x, &complete_query, err);
     if (st == OK)
-        st = fields_read(table, FIELD_COUNT, x->api->query, service_of(x)->settings, &f, err);
+        st = fields_read(&complete_query, x->api->query, service_of(x)->settings, &f, err);
     if (st == OK)
         st = request_model_acquire(x, json_string_value(f.model), TASK_IMAGE_GENERATION, &e, err);
     if (st != OK)

@@ -23,11 +23,11 @@ struct fields {
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
-    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
+    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX),
+     .max_setting = offsetof(struct settings, timeout_ms_max)},
 };
 #undef AT
-enum { FIELD_COUNT = sizeof table / sizeof table[0] };
-const struct field_list compress_query = {table, FIELD_COUNT};
+const struct field_list compress_query = FIELDS_OF(table);
 
 /* The exchange's state. */
 struct coding {
@@ -68,7 +68,7 @@ static enum status read_query(struct exchange *x, struct error *err)
 {
     struct fields f = {0};
     struct hosted_model *e;
-    enum status st = fields_read(table, FIELD_COUNT, x->api->query, service_of(x)->settings, &f, err);
+    enum status st = fields_read(&compress_query, x->api->query, service_of(x)->settings, &f, err);
     if (st == OK)
         st = request_model_acquire(x, json_string_value(f.model), TASK_TEXT_GENERATION, &e, err);
     x->api->timeout_ms = (uint32_t)f.timeout_ms;

@@ -45,12 +45,12 @@ static const struct field table[] = {
     {"encoding_format", FIELD_WORD, AT(format), .words = {"float", "base64"}, .what = "\"float\" or \"base64\""},
     {"dimensions", FIELD_INTEGER, AT(dimensions), FIELD_RANGE(1, MODEL_DIM_MAX)},
     {"priority", FIELD_OTHER, AT(priority), .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED},
-    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
+    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX),
+     .max_setting = offsetof(struct settings, timeout_ms_max)},
     {"user", FIELD_TEXT, AT(user), FIELD_RANGE(0, OPENAI_USER_MAX)},
 };
 #undef AT
-enum { FIELD_COUNT = sizeof table / sizeof table[0] };
-const struct field_list embedding_fields = {table, FIELD_COUNT};
+const struct field_list embedding_fields = FIELDS_OF(table);
 
 /* The exchange's state. */
 struct embedding {
@@ -278,7 +278,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     json_t *object = NULL;
     enum status st = request_json_parse_bytes(&object, x->body.bytes, x->body.size, err);
     if (st == OK)
-        st = fields_read(table, FIELD_COUNT, object, s, &f, err);
+        st = fields_read(&embedding_fields, object, s, &f, err);
     if (st == OK)
         st = check(&f, err);
     if (st == OK)

@@ -38,8 +38,7 @@ static const struct field table[] = {
     WORD(layer, "a whole number"),      WORD(head, "a whole number"),          WORD(side, "a whole number"),
 };
 #undef WORD
-enum { FIELD_COUNT = sizeof table / sizeof table[0] };
-const struct field_list explain_query = {table, FIELD_COUNT};
+const struct field_list explain_query = FIELDS_OF(table);
 
 enum {
     NS_BACKDROP = 30, /* of a pixel that is drawn: resizing, colours, compression; measured, roughly */
@@ -168,7 +167,7 @@ static enum status resolve(struct exchange *x, struct explaining *s, struct mult
     struct hosted_model *e;
     enum status st = request_picture_find_one(given, x, &explain_query, err);
     if (st == OK)
-        st = fields_read(table, FIELD_COUNT, x->api->query, service_of(x)->settings, &f, err);
+        st = fields_read(&explain_query, x->api->query, service_of(x)->settings, &f, err);
     const struct explain_request wish = {
         .view = json_string_value(f.view),
         .layer = json_string_value(f.layer),

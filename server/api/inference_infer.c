@@ -24,8 +24,6 @@
 #include "server/request/inference_request.h"
 #include "server/request/request_inputs.h"
 
-#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
-
 /* The exchange's state. */
 struct inference {
     struct inference_request request; /* its inputs are freed once the job is made */
@@ -157,31 +155,33 @@ static void answer_texts(struct exchange *x)
     {                                          \
         .name = "binary_data_output"           \
     }
-static const struct field classifier_parameters[] = {PROTOCOLS};
-static const struct field generator_parameters[] = {{.name = "max_tokens"},
-                                                    {.name = "temperature"},
-                                                    {.name = "top_k"},
-                                                    {.name = "top_p"},
-                                                    {.name = "min_p"},
-                                                    {.name = "repetition_penalty"},
-                                                    {.name = "presence_penalty"},
-                                                    {.name = "frequency_penalty"},
-                                                    {.name = "allowed_bytes"},
-                                                    {.name = "utf8"},
-                                                    {.name = "seed"},
-                                                    {.name = "stop"},
-                                                    {.name = "context_overflow"},
-                                                    PROTOCOLS};
+static const struct field classifier_names[] = {PROTOCOLS};
+static const struct field generator_names[] = {{.name = "max_tokens"},
+                                               {.name = "temperature"},
+                                               {.name = "top_k"},
+                                               {.name = "top_p"},
+                                               {.name = "min_p"},
+                                               {.name = "repetition_penalty"},
+                                               {.name = "presence_penalty"},
+                                               {.name = "frequency_penalty"},
+                                               {.name = "allowed_bytes"},
+                                               {.name = "utf8"},
+                                               {.name = "seed"},
+                                               {.name = "stop"},
+                                               {.name = "context_overflow"},
+                                               PROTOCOLS};
 #undef PROTOCOLS
+static const struct field_list classifier_parameters = FIELDS_OF(classifier_names),
+                               generator_parameters = FIELDS_OF(generator_names);
 
-static enum status check_parameters(json_t *parameters, const struct field *table, size_t count, struct error *err)
+static enum status check_parameters(json_t *parameters, const struct field_list *list, struct error *err)
 {
     const char *name;
     json_t *value;
     json_object_foreach(parameters, name, value)
     {
-        if (fields_find(table, count, name) == NULL)
-            return fields_refuse(table, count, "parameter", name, err);
+        if (fields_find(list, name) == NULL)
+            return fields_refuse(list, "parameter", name, err);
     }
     return OK;
 }
@@ -215,7 +215,7 @@ static enum status classify(struct exchange *x, struct hosted_model *e, const st
     const struct model_config *c = &e->model->config;
     const bool is_text = c->task == TASK_TEXT_CLASSIFICATION;
     const struct inference_tensor *t = &q->inputs[0];
-    enum status st = check_parameters(q->parameters, classifier_parameters, LENGTH(classifier_parameters), err);
+    enum status st = check_parameters(q->parameters, &classifier_parameters, err);
     if (st != OK)
         return st;
     const bool files = !is_text && strcmp(t->name, INFERENCE_IMAGE) == 0,
@@ -248,7 +248,7 @@ static enum status generate(struct exchange *x, struct hosted_model *e, const st
     const struct inference_tensor *t = &q->inputs[0];
     if (q->input_count != 1 || strcmp(t->name, INFERENCE_PROMPT) != 0)
         return refuse_inputs(q, INFERENCE_PROMPT, err);
-    enum status st = check_parameters(q->parameters, generator_parameters, LENGTH(generator_parameters), err);
+    enum status st = check_parameters(q->parameters, &generator_parameters, err);
     if (st == OK)
         st = generate_request_read(&r, q->parameters, service_of(x)->settings, err);
     r.in.priority = priority_of(x, q);

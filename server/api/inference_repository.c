@@ -25,7 +25,7 @@ static enum status read_body(json_t **object, const struct exchange *x, const st
     if (x->body.size == 0)
         return OK;
     const enum status st = request_json_parse(object, x->body.bytes, x->body.size, err);
-    return st == OK ? fields_read(list->table, list->count, *object, service_of(x)->settings, to, err) : st;
+    return st == OK ? fields_read(list, *object, service_of(x)->settings, to, err) : st;
 }
 
 /* ---- what there is ---------------------------------------------------------------------------------------------- */
@@ -35,7 +35,7 @@ struct index_request {
 };
 static const struct field index_table[] = {
     {"ready", FIELD_SWITCH, .offset = offsetof(struct index_request, ready), FIELD_RANGE(0, 0)}};
-const struct field_list inference_index_fields = {index_table, 1};
+const struct field_list inference_index_fields = FIELDS_OF(index_table);
 
 /* Why it is not ready; more is an administrator's business. */
 static const char *reason_of(enum model_state state)
@@ -88,7 +88,7 @@ struct change_request {
 };
 static const struct field change_table[] = {
     {"parameters", FIELD_OBJECT, .offset = offsetof(struct change_request, parameters), .what = "an object"}};
-const struct field_list inference_change_fields = {change_table, 1};
+const struct field_list inference_change_fields = FIELDS_OF(change_table);
 
 struct unload_parameters {
     enum field_switch unload_dependents; /* no model here depends on another */
@@ -96,6 +96,7 @@ struct unload_parameters {
 static const struct field unload_table[] = {{"unload_dependents", FIELD_SWITCH,
                                              .offset = offsetof(struct unload_parameters, unload_dependents),
                                              FIELD_RANGE(0, 0)}};
+static const struct field_list unload_fields = FIELDS_OF(unload_table);
 
 /* Another configuration or other files, as Triton lets a client give, are refused by name: nothing but what lies in the
  * model's folder is loaded. */
@@ -106,8 +107,8 @@ static enum status check_change(const struct exchange *x, enum loader_action act
     json_t *object;
     enum status st = read_body(&object, x, &inference_change_fields, &r, err);
     if (st == OK && r.parameters != NULL)
-        st = fields_read(unload_table, action == LOADER_UNLOAD ? 1 : 0, r.parameters, service_of(x)->settings, &ignored,
-                         err);
+        st = fields_read(action == LOADER_UNLOAD ? &unload_fields : &no_fields, r.parameters, service_of(x)->settings,
+                         &ignored, err);
     json_decref(object);
     return st;
 }

@@ -55,11 +55,11 @@ enum status request_picture_add(struct request_inputs *r, struct exchange *x, co
 static enum status take_field(const struct multipart_part *part, const struct field_list *list, json_t *object,
                               struct error *err)
 {
-    const struct field *f = fields_find(list->table, list->count, part->name);
+    const struct field *f = fields_find(list, part->name);
     char names[ERROR_MESSAGE_MAX / 2] = "";
     if (f != NULL)
         return request_query_add(object, f, (const char *)part->bytes, part->size, err);
-    fields_names(list->table, list->count, names, sizeof names);
+    fields_names(list, names, sizeof names);
     return error_set_param(err, ERR_ARGUMENT, json_quote(part->name).text,
                            "there is no part \"%s\" here; expected image or file with a picture, or one of %s",
                            json_quote(part->name).text, names);

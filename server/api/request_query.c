@@ -36,9 +36,9 @@ enum status request_query_add(json_t *object, const struct field *f, const char 
 static bool take_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
 {
     struct query *q = arg;
-    const struct field *f = fields_find(q->known->table, q->known->count, name);
+    const struct field *f = fields_find(q->known, name);
     q->status = f != NULL ? request_query_add(q->object, f, value, value_bytes, q->err)
-                          : fields_refuse(q->known->table, q->known->count, "parameter", name, q->err);
+                          : fields_refuse(q->known, "parameter", name, q->err);
     return q->status == OK;
 }
 

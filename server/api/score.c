@@ -29,14 +29,14 @@ struct fields {
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
-    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
+    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX),
+     .max_setting = offsetof(struct settings, timeout_ms_max)},
     {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, SCORE_BYTES_MAX)},
     {"text_base64", FIELD_TEXT, AT(text_base64), FIELD_RANGE(0, 2 * SCORE_BYTES_MAX)},
 };
 #undef AT
-/* The query has only the first two. */
-enum { FIELD_COUNT = sizeof table / sizeof table[0], QUERY_FIELD_COUNT = 2 };
-const struct field_list score_fields = {table, FIELD_COUNT}, score_query = {table, QUERY_FIELD_COUNT};
+const struct field_list score_fields = FIELDS_OF(table);
+const struct field_list score_query = {table, 2}; /* only the first two */
 
 /* A picture is seen at the trained size, as its sub-pixels. */
 static enum status fill(struct job *j, uint32_t i, uint8_t *pixels, const struct picture_fit *fit,
@@ -115,9 +115,9 @@ static enum status read_request(struct exchange *x, json_t *object, struct score
     struct multipart_part file = {.size = 0};
     enum status st = picture ? request_picture_find_one(&file, x, &score_query, err) : OK;
     if (st == OK)
-        st = fields_read(table, QUERY_FIELD_COUNT, x->api->query, s, &f, err);
+        st = fields_read(&score_query, x->api->query, s, &f, err);
     if (st == OK && !picture)
-        st = fields_read(table, FIELD_COUNT, object, s, &f, err);
+        st = fields_read(&score_fields, object, s, &f, err);
     if (st == OK)
         st = request_model_acquire(x, json_string_value(f.model),
                                    picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e, err);

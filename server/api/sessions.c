@@ -46,7 +46,7 @@ static const struct field list_table[] = {
     {"limit", FIELD_INTEGER, .offset = offsetof(struct list_request, limit), FIELD_RANGE(1, SESSIONS_LISTED_MAX)},
     {"before", FIELD_INTEGER, .offset = offsetof(struct list_request, before), FIELD_RANGE(1, SEED_MAX)},
 };
-const struct field_list sessions_query = {list_table, 2};
+const struct field_list sessions_query = FIELDS_OF(list_table);
 
 /* NULL for want of memory. */
 static json_t *describe_page(struct exchange *x, const struct list_request *r, struct session_info *infos)
@@ -82,7 +82,7 @@ void api_sessions(struct exchange *x)
     struct error err;
     enum status st = check_key(x, &err);
     if (st == OK)
-        st = fields_read(list_table, 2, x->api->query, service_of(x)->settings, &r, &err);
+        st = fields_read(&sessions_query, x->api->query, service_of(x)->settings, &r, &err);
     if (st != OK) {
         reply_send_error(x, &err);
         return;
@@ -176,7 +176,7 @@ struct fork_request {
 };
 static const struct field fork_table[] = {
     {"n", FIELD_INTEGER, .offset = offsetof(struct fork_request, n), FIELD_RANGE(1, SESSION_FORKS_MAX)}};
-const struct field_list fork_fields = {fork_table, 1};
+const struct field_list fork_fields = FIELDS_OF(fork_table);
 
 /* The number of forks; 1 if there is no body. */
 static enum status read_fork(const struct exchange *x, size_t *n, struct error *err)
@@ -185,7 +185,7 @@ static enum status read_fork(const struct exchange *x, size_t *n, struct error *
     json_t *object = NULL;
     enum status st = x->body.size > 0 ? request_json_parse(&object, x->body.bytes, x->body.size, err) : OK;
     if (st == OK && object != NULL)
-        st = fields_read(fork_table, 1, object, service_of(x)->settings, &f, err);
+        st = fields_read(&fork_fields, object, service_of(x)->settings, &f, err);
     json_decref(object);
     *n = (size_t)f.n;
     return st;

@@ -11,26 +11,16 @@
 #include "config/nearest.h"
 #include "config/settings.h"
 
-double field_max_tokens(const struct settings *s)
-{
-    return s->max_tokens_max;
-}
-
-double field_max_timeout(const struct settings *s)
-{
-    return s->timeout_ms_max;
-}
-
 double fields_max(const struct field *f, const struct settings *s)
 {
-    return f->max_set != NULL ? f->max_set(s) : f->max;
+    return f->max_setting != 0 ? *(const uint32_t *)(const void *)((const char *)s + f->max_setting) : f->max;
 }
 
-const struct field *fields_find(const struct field *table, size_t count, const char *name)
+const struct field *fields_find(const struct field_list *list, const char *name)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(table[i].name, name) == 0)
-            return &table[i];
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->table[i].name, name) == 0)
+            return &list->table[i];
     return NULL;
 }
 
@@ -140,33 +130,32 @@ static bool read_field(const struct field *f, const struct settings *s, const js
 
 /* ---- objects --------------------------------------------------------------------------------------------------- */
 
-void fields_names(const struct field *table, size_t count, char *out, size_t size)
+void fields_names(const struct field_list *list, char *out, size_t size)
 {
     static const char more[] = ", ...";
     size_t used = 0;
-    for (size_t i = 0; i < count; i++) {
-        const bool fits = used + strlen(", ") + strlen(table[i].name) + sizeof more <= size;
+    for (size_t i = 0; i < list->count; i++) {
+        const bool fits = used + strlen(", ") + strlen(list->table[i].name) + sizeof more <= size;
         used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 && fits ? ", " : "",
-                                 fits ? table[i].name : more);
+                                 fits ? list->table[i].name : more);
         if (!fits)
             return;
     }
 }
 
-enum status fields_refuse(const struct field *table, size_t count, const char *kind, const char *name,
-                          struct error *err)
+enum status fields_refuse(const struct field_list *list, const char *kind, const char *name, struct error *err)
 {
     char names[ERROR_MESSAGE_MAX / 2] = "";
     struct nearest near = nearest_to(name, strlen(name));
-    for (size_t i = 0; i < count; i++)
-        nearest_offer(&near, table[i].name);
-    fields_names(table, count, names, sizeof names);
+    for (size_t i = 0; i < list->count; i++)
+        nearest_offer(&near, list->table[i].name);
+    fields_names(list, names, sizeof names);
     if (near.name != NULL)
         return error_set_param(err, ERR_ARGUMENT, json_quote(name).text,
                                "there is no %s \"%s\" here; did you mean \"%s\"? Expected: %s", kind,
                                json_quote(name).text, near.name, names);
     return error_set_param(err, ERR_ARGUMENT, json_quote(name).text, "there is no %s \"%s\" here; expected: %s", kind,
-                           json_quote(name).text, count > 0 ? names : "none");
+                           json_quote(name).text, list->count > 0 ? names : "none");
 }
 
 /* Frees the value; NULL, for which memory ran out, is not at fault. */
@@ -197,18 +186,18 @@ static enum status refuse_value(const struct field *f, const struct settings *s,
                            empty ? "empty" : json_describe(value).text, expected);
 }
 
-enum status fields_read(const struct field *table, size_t count, json_t *object, const struct settings *s, void *to,
+enum status fields_read(const struct field_list *list, json_t *object, const struct settings *s, void *to,
                         struct error *err)
 {
     const char *name;
     json_t *value;
     json_object_foreach(object, name, value)
     {
-        const struct field *f = fields_find(table, count, name);
+        const struct field *f = fields_find(list, name);
         if (json_is_null(value)) /* clients send it for "not given", of whatever they know */
             continue;
         if (f == NULL)
-            return fields_refuse(table, count, "field", name, err);
+            return fields_refuse(list, "field", name, err);
         if (!read_field(f, s, value, to))
             return refuse_value(f, s, value, to, err);
     }

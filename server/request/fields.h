@@ -41,7 +41,7 @@ struct field {
     const char *what;                            /* what is expected, in words; NULL: kind and range say it, which
                                                   * they do of texts, numbers and switches */
     const char *words[FIELD_WORDS_MAX];          /* those of a FIELD_WORD, then NULL */
-    double (*max_set)(const struct settings *s); /* the upper bound, if it is a setting; NULL: max */
+    size_t max_setting;                          /* where in the settings, a uint32_t, the upper bound is; 0: max */
     bool (*read)(const json_t *value, void *to); /* FIELD_OTHER: false if it is not what is expected */
 };
 
@@ -50,6 +50,10 @@ struct field_list {
     const struct field *table;
     size_t count;
 };
+#define FIELDS_OF(rows)                        \
+    {                                          \
+        rows, sizeof(rows) / sizeof((rows)[0]) \
+    }
 
 /* Describe in words what is accepted. */
 void fields_describe(const struct field *f, const struct settings *s, char *out, size_t size);
@@ -58,20 +62,15 @@ double fields_max(const struct field *f, const struct settings *s);
 
 /* Store each field of `object` at its offset in `to`; absent ones, and those that are null, are left unchanged.
  * Errors: ERR_ARGUMENT. */
-enum status fields_read(const struct field *table, size_t count, json_t *object, const struct settings *s, void *to,
+enum status fields_read(const struct field_list *list, json_t *object, const struct settings *s, void *to,
                         struct error *err);
 
 /* As many of the names as fit, whole. */
-void fields_names(const struct field *table, size_t count, char *out, size_t size);
+void fields_names(const struct field_list *list, char *out, size_t size);
 /* The field of that name; NULL if there is none, which fields_refuse turns into an error: it returns ERR_ARGUMENT.
  * kind: "field", "parameter". The error names the field that was meant, where one is near. */
-const struct field *fields_find(const struct field *table, size_t count, const char *name);
-enum status fields_refuse(const struct field *table, size_t count, const char *kind, const char *name,
-                          struct error *err);
-
-/* Upper bounds that are settings. */
-double field_max_tokens(const struct settings *s);
-double field_max_timeout(const struct settings *s);
+const struct field *fields_find(const struct field_list *list, const char *name);
+enum status fields_refuse(const struct field_list *list, const char *kind, const char *name, struct error *err);
 
 /* A random seed for a request that gives none: 0 .. SEED_MAX. */
 uint64_t request_draw_seed(void);

@@ -186,7 +186,7 @@ enum status generate_check_sampler(const struct sampler_options *o, struct error
     X("state", FIELD_TEXT, state, FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX)))
 static const struct field table[] = {
     PROMPT(ROW){"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
-                .max_set = field_max_tokens},
+                .max_setting = offsetof(struct settings, max_tokens_max)},
     {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .what = GENERATE_STOPS_EXPECTED},
     {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
     BEGINNING(ROW){"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
@@ -202,7 +202,7 @@ static const struct field session_table[] = {PROMPT(ROW) BEGINNING(ROW)};
 /* No lists and objects, which a query has no usual form for; and no sessions and states, which URLs must not show. */
 static const struct field query_table[] = {
     PROMPT(ROW){"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
-                .max_set = field_max_tokens},
+                .max_setting = offsetof(struct settings, max_tokens_max)},
     COMMON(ROW){"stop", FIELD_TEXT, AT(stop), FIELD_RANGE(1, GENERATE_STOP_BYTES_MAX)},
     {"allowed_bytes", FIELD_TEXT, AT(sampler.allowed_bytes), FIELD_RANGE(1, HTTP_URL_MAX)},
     {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
@@ -217,14 +217,9 @@ static const struct field query_table[] = {
 #undef BEGINNING
 #undef ROW
 #undef AT
-enum {
-    FIELD_COUNT = sizeof table / sizeof table[0],
-    SESSION_FIELD_COUNT = sizeof session_table / sizeof session_table[0],
-    QUERY_FIELD_COUNT = sizeof query_table / sizeof query_table[0],
-};
-const struct field_list generate_fields = {table, FIELD_COUNT};
-const struct field_list session_fields = {session_table, SESSION_FIELD_COUNT};
-const struct field_list generate_query = {query_table, QUERY_FIELD_COUNT};
+const struct field_list generate_fields = FIELDS_OF(table);
+const struct field_list session_fields = FIELDS_OF(session_table);
+const struct field_list generate_query = FIELDS_OF(query_table);
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
@@ -374,7 +369,7 @@ static enum status read_fields(struct generate_request *ret, const struct field_
         .logprobs = -1,
         .sampler = SAMPLER_FIELDS_UNSAID,
     };
-    enum status st = fields_read(list->table, list->count, object, s, &f, err);
+    enum status st = fields_read(list, object, s, &f, err);
     if (st == OK)
         st = build(&r, &f, err);
     if (st != OK) {

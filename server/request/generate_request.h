@@ -115,7 +115,8 @@ _Static_assert(QUEUE_PRIORITY_MIN + QUEUE_PRIORITY_MAX == 0 && BYTE_VALUES == UI
       .what = GENERATE_ALLOWED_EXPECTED)
 #define GENERATE_JOB_FIELDS(X)                                                                               \
     X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED) \
-    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)     \
+    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX),                                   \
+      .max_setting = offsetof(struct settings, timeout_ms_max))                                              \
     X("context_overflow", FIELD_WORD, overflow, .words = {"shift", "stop", "refuse"},                        \
       .what = "\"shift\", \"stop\" or \"refuse\"")
 

@@ -67,7 +67,7 @@ struct parameters {
     {                                                                \
         name, FIELD_OTHER, .read = read_anything, .what = "anything" \
     }
-static const struct field head_table[] = {
+static const struct field head_rows[] = {
     {"id", FIELD_NAME, .offset = offsetof(struct head, id), FIELD_RANGE(0, HTTP_URL_MAX)},
     OBJECT(head, parameters),
     TENSORS(inputs),
@@ -75,16 +75,16 @@ static const struct field head_table[] = {
     IGNORED("model_name"), /* the path says it, as of gRPC's message the body does */
     IGNORED("model_version"),
 };
-static const struct field input_table[] = {
+static const struct field input_rows[] = {
     NAME(input, name), NAME(input, datatype), LIST(shape), LIST(data), OBJECT(input, parameters),
 };
-static const struct field output_table[] = {NAME(output, name), OBJECT(output, parameters)};
-static const struct field input_parameters[] = {
+static const struct field output_rows[] = {NAME(output, name), OBJECT(output, parameters)};
+static const struct field input_parameter_rows[] = {
     {"binary_data_size", FIELD_INTEGER, .offset = offsetof(struct parameters, binary_data_size),
      FIELD_RANGE(0, HTTP_BODY_MAX)},
     IGNORED("content_type"), /* MLServer's clients say how a tensor was made */
 };
-static const struct field output_parameters[] = {
+static const struct field output_parameter_rows[] = {
     {"binary_data", FIELD_SWITCH, .offset = offsetof(struct parameters, binary_data), FIELD_RANGE(0, 0)},
     {"classification", FIELD_INTEGER, .offset = offsetof(struct parameters, classification),
      FIELD_RANGE(0, CLASSIFY_TOP_K_MAX)},
@@ -95,7 +95,10 @@ static const struct field output_parameters[] = {
 #undef TENSORS
 #undef LIST
 #undef NAME
-#define READ(table, object, s, to, err) fields_read(table, sizeof(table) / sizeof((table)[0]), object, s, to, err)
+static const struct field_list head_fields = FIELDS_OF(head_rows), input_fields = FIELDS_OF(input_rows),
+                               output_fields = FIELDS_OF(output_rows),
+                               input_parameters = FIELDS_OF(input_parameter_rows),
+                               output_parameters = FIELDS_OF(output_parameter_rows);
 
 /* ---- tensors ---------------------------------------------------------------------------------------------------- */
 
@@ -146,9 +149,9 @@ static enum status read_input(struct inference_tensor *t, json_t *object, const 
     if (!json_is_object(object))
         return error_set_param(err, ERR_ARGUMENT, "inputs", "an input is %s; expected an object",
                                json_describe(object).text);
-    enum status st = READ(input_table, object, s, &f, err);
+    enum status st = fields_read(&input_fields, object, s, &f, err);
     if (st == OK && f.parameters != NULL)
-        st = READ(input_parameters, (json_t *)f.parameters, s, &p, err);
+        st = fields_read(&input_parameters, (json_t *)f.parameters, s, &p, err);
     if (st == OK && f.name == NULL)
         st = error_set_param(err, ERR_ARGUMENT, "name", "\"name\" of an input is missing; expected a string");
     if (st != OK)
@@ -190,9 +193,9 @@ static enum status read_output(struct inference_wish *w, json_t *object, bool bi
     if (!json_is_object(object))
         return error_set_param(err, ERR_ARGUMENT, "outputs", "an output is %s; expected an object",
                                json_describe(object).text);
-    enum status st = READ(output_table, object, s, &f, err);
+    enum status st = fields_read(&output_fields, object, s, &f, err);
     if (st == OK && f.parameters != NULL)
-        st = READ(output_parameters, (json_t *)f.parameters, s, &p, err);
+        st = fields_read(&output_parameters, (json_t *)f.parameters, s, &p, err);
     if (st == OK && f.name == NULL)
         st = error_set_param(err, ERR_ARGUMENT, "name", "\"name\" of an output is missing; expected a string");
     if (st != OK)
@@ -279,7 +282,7 @@ static enum status read_head(struct inference_request *r, const uint8_t *binary,
                              struct error *err)
 {
     struct head f = {0};
-    enum status st = READ(head_table, r->head, s, &f, err);
+    enum status st = fields_read(&head_fields, r->head, s, &f, err);
     if (st == OK)
         st = read_parameters(r, f.parameters, s, err);
     if (st == OK && f.inputs == NULL)

@@ -124,7 +124,8 @@ _Static_assert(CHAT_STOPS_MAX + MODEL_CHAT_STOPS_MAX <= GENERATE_STOPS_MAX, "a c
 static const struct field table[] = {
     MODEL,
     {"prompt", FIELD_OTHER, AT(prompt), .read = prompts_read, .what = PROMPTS_EXPECTED},
-    {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(0, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
+    {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(0, GENERATE_TOKENS_MAX),
+     .max_setting = offsetof(struct settings, max_tokens_max)},
     {"best_of", FIELD_INTEGER, AT(best_of), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
     {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .what = GENERATE_STOPS_EXPECTED},
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
@@ -134,9 +135,10 @@ static const struct field table[] = {
 static const struct field chat_table[] = {
     MODEL,
     {"messages", FIELD_LIST, AT(messages), FIELD_RANGE(1, CHAT_MESSAGES_MAX), .what = CHAT_MESSAGES_EXPECTED},
-    {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
+    {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
+     .max_setting = offsetof(struct settings, max_tokens_max)},
     {"max_completion_tokens", FIELD_INTEGER, AT(max_completion_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
-     .max_set = field_max_tokens},
+     .max_setting = offsetof(struct settings, max_tokens_max)},
     {"stop", FIELD_OTHER, AT(stops), .read = read_chat_stops, .what = CHAT_STOPS_EXPECTED},
     {"logprobs", FIELD_SWITCH, AT(tells_logprobs), FIELD_RANGE(0, 0)},
     {"top_logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
@@ -158,8 +160,8 @@ static const struct field chat_table[] = {
 #undef COMMON
 #undef ROW
 #undef AT
-const struct field_list openai_fields = {table, sizeof table / sizeof table[0]};
-const struct field_list chat_fields = {chat_table, sizeof chat_table / sizeof chat_table[0]};
+const struct field_list openai_fields = FIELDS_OF(table);
+const struct field_list chat_fields = FIELDS_OF(chat_table);
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
@@ -307,7 +309,7 @@ static enum status read_object(struct openai_request *r, bool is_chat, json_t *o
         .logprobs = -1,
         .sampler = SAMPLER_FIELDS_UNSAID,
     };
-    enum status st = fields_read(list->table, list->count, object, s, &f, err);
+    enum status st = fields_read(list, object, s, &f, err);
     if (st == OK)
         st = is_chat ? check_chat(&f, s->max_tokens, err) : check_completion(&f, err);
     if (st == OK)

@@ -39,7 +39,8 @@ static const struct field table[] = {
     {"text", FIELD_TEXT, .offset = offsetof(struct request, text), FIELD_RANGE(0, 4)},
     {"name", FIELD_NAME, .offset = offsetof(struct request, name), FIELD_RANGE(1, 4)},
     {"whole", FIELD_INTEGER, .offset = offsetof(struct request, whole), FIELD_RANGE(-3, 5)},
-    {"tokens", FIELD_INTEGER, .offset = offsetof(struct request, tokens), .min = 1, .max_set = field_max_tokens},
+    {"tokens", FIELD_INTEGER, .offset = offsetof(struct request, tokens), .min = 1,
+     .max_setting = offsetof(struct settings, max_tokens_max)},
     {"seed", FIELD_INTEGER, .offset = offsetof(struct request, seed), FIELD_RANGE(0, (double)SEED_MAX)},
     {"number", FIELD_NUMBER, .offset = offsetof(struct request, number), FIELD_RANGE(-0.5, 2)},
     {"above", FIELD_NUMBER, .exclusive = true, .offset = offsetof(struct request, above), FIELD_RANGE(0, 1)},
@@ -51,6 +52,8 @@ static const struct field table[] = {
     {"said", FIELD_INTEGER, .offset = offsetof(struct request, whole), FIELD_RANGE(0, 1), .what = "0 or 1, please"},
 };
 
+static const struct field_list list = FIELDS_OF(table), none = {NULL, 0};
+
 static enum status read(const char *text, struct request *r, struct error *err)
 {
     struct settings s;
@@ -59,7 +62,7 @@ static enum status read(const char *text, struct request *r, struct error *err)
     json_t *object = json_loads(text, JSON_ALLOW_NUL, NULL);
     assert_non_null(object);
     *r = (struct request){.whole = 77, .tokens = 77, .seed = 77, .number = 77, .above = 77, .other = 77};
-    const enum status st = fields_read(table, ARRAY_LEN(table), object, &s, r, err);
+    const enum status st = fields_read(&list, object, &s, r, err);
     json_decref(object);
     return st;
 }
@@ -74,7 +77,7 @@ static void every_kind_is_stored_at_its_place(void **state)
     (void)state;
     settings_init(&s);
     json_t *object = json_loads(text, JSON_ALLOW_NUL, NULL);
-    assert_int_equal(fields_read(table, ARRAY_LEN(table), object, &s, &r, NULL), OK);
+    assert_int_equal(fields_read(&list, object, &s, &r, NULL), OK);
     assert_int_equal(json_string_length(r.text), 3);
     assert_memory_equal(json_string_value(r.text), "a\0b", 3);
     assert_string_equal(json_string_value(r.name), "abcd");
@@ -231,43 +234,44 @@ static void unknown_names_are_refused_with_those_that_there_are(void **state)
 
 static void null_is_the_same_as_leaving_out(void **state)
 {
-    struct request r, none;
+    struct request r, empty;
     struct error err;
     (void)state;
-    assert_int_equal(read("{}", &none, &err), OK);
+    assert_int_equal(read("{}", &empty, &err), OK);
     assert_int_equal(read("{\"whole\":null,\"flag\":null,\"nobody-knows\":null}", &r, &err), OK);
-    assert_memory_equal(&r, &none, sizeof r);
+    assert_memory_equal(&r, &empty, sizeof r);
 }
 
 static void a_refusal_may_be_of_other_things_and_of_any_size(void **state)
 {
     static struct field many[100];
+    static const struct field_list all = FIELDS_OF(many);
     static char names[ARRAY_LEN(many)][12], name[1000];
     struct error err;
     (void)state;
-    assert_int_equal(fields_refuse(NULL, 0, "parameter", "x", &err), ERR_ARGUMENT);
+    assert_int_equal(fields_refuse(&none, "parameter", "x", &err), ERR_ARGUMENT);
     assert_string_equal(err.message, "there is no parameter \"x\" here; expected: none");
     for (size_t i = 0; i < ARRAY_LEN(many); i++) {
         (void)snprintf(names[i], sizeof names[i], "field-%zu", i);
         many[i].name = names[i];
     }
     memset(name, 'n', sizeof name - 1);
-    assert_int_equal(fields_refuse(many, ARRAY_LEN(many), "field", name, &err), ERR_ARGUMENT);
+    assert_int_equal(fields_refuse(&all, "field", name, &err), ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "nnn...\" here; expected: field-0, field-1, ")); /* both are cut */
     assert_true(strlen(err.message) < ERROR_MESSAGE_MAX);
     const char *last = strrchr(err.message, '-');
     assert_true(last != NULL && strcmp(last + 1 + strspn(last + 1, "0123456789"), ", ...") == 0); /* between names */
-    assert_int_equal(fields_refuse(many, ARRAY_LEN(many), "field", name, NULL), ERR_ARGUMENT);
+    assert_int_equal(fields_refuse(&all, "field", name, NULL), ERR_ARGUMENT);
 }
 
 static void fields_are_found_by_their_whole_name(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        assert_ptr_equal(fields_find(table, ARRAY_LEN(table), table[i].name), &table[i]);
-    assert_null(fields_find(table, ARRAY_LEN(table), "tex"));
-    assert_null(fields_find(table, ARRAY_LEN(table), "texts"));
-    assert_null(fields_find(table, 0, "text"));
+        assert_ptr_equal(fields_find(&list, table[i].name), &table[i]);
+    assert_null(fields_find(&list, "tex"));
+    assert_null(fields_find(&list, "texts"));
+    assert_null(fields_find(&none, "text"));
 }
 
 static void upper_ends_may_be_settings(void **state)
@@ -277,10 +281,8 @@ static void upper_ends_may_be_settings(void **state)
     (void)state;
     settings_init(&s);
     s.max_tokens_max = 12;
-    s.timeout_ms_max = 34;
     assert_true(fields_max(&table[2], &s) == 5.0);
     assert_true(fields_max(&table[3], &s) == 12.0);
-    assert_true(field_max_timeout(&s) == 34.0);
     fields_describe(&table[3], &s, text, sizeof text);
     assert_string_equal(text, "a whole number from 1 to 12");
 }
