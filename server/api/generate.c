@@ -309,7 +309,6 @@ static enum status find_place(struct exchange *x, const struct generate_request 
 static enum status prepare(struct exchange *x, struct generate_request *r, const struct stream_place *from,
                            struct job **ret, struct error *err)
 {
-    const struct service *s = service_of(x);
     struct hosted_model *e;
     struct generation *g = begin(x);
     if (g == NULL)
@@ -329,16 +328,11 @@ static enum status prepare(struct exchange *x, struct generate_request *r, const
         st = find_place(x, r, from, e, err);
     if (st != OK)
         return st;
-    const uint32_t buffer = s->settings->stream_buffer_bytes, most = r->in.max_tokens;
     /* a state is behind all that was made, and who goes on from it gets nothing of that again */
     r->in.withholds = r->in.stream && r->in.n == 1 && !r->return_state;
-    st = generate_job_create(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
-    if (st == OK) {
-        r->in.prompt = r->in.from.memory = NULL; /* the job's now */
-        st = text_reader_create(&g->reader, *ret, r->echo);
-    }
+    st = text_reader_begin(&g->reader, ret, e, &r->in, service_of(x)->settings->stream_buffer_bytes, r->echo, err);
     if (st != OK)
-        return error_set(err, st, "out of memory for the request; try again later");
+        return st;
     if (from->bytes > 0)
         text_reader_skip(g->reader, from->bytes);
     if (g->session != NULL)

@@ -250,7 +250,7 @@ static enum status generate(struct exchange *x, struct hosted_model *e, const st
         return refuse_inputs(q, INFERENCE_PROMPT, err);
     enum status st = check_parameters(q->parameters, &generator_parameters, err);
     if (st == OK)
-        st = generate_request_read(&r, q->parameters, service_of(x)->settings, err);
+        st = generate_request_read(&r, &generate_fields, q->parameters, service_of(x)->settings, err);
     r.in.priority = priority_of(x, q);
     if (st == OK)
         st = inference_read_prompts(&r.in, t, err);
@@ -258,15 +258,8 @@ static enum status generate(struct exchange *x, struct hosted_model *e, const st
         st = generate_request_check(&r.in, err);
     if (st == OK)
         st = generate_check_room(&r.in, e, err);
-    if (st == OK) {
-        st = generate_job_create(ret, e, &r.in, r.in.max_tokens);
-        if (st == OK) {
-            r.in.prompt = NULL; /* the job's now */
-            st = text_reader_create(&s->reader, *ret, false);
-        }
-        if (st != OK)
-            (void)error_set(err, st, "out of memory for the request; try again later");
-    }
+    if (st == OK)
+        st = text_reader_begin(&s->reader, ret, e, &r.in, r.in.max_tokens, false, err);
     generate_request_clear(&r);
     return st;
 }

@@ -55,13 +55,17 @@ static void completion_free(void *arg)
     free(c);
 }
 
-static struct completion *completion_create(struct exchange *x, bool is_chat, const struct openai_request *r,
-                                            struct job *j)
+/* Takes the reader in any case. */
+static enum status completion_create(struct exchange *x, bool is_chat, const struct openai_request *r,
+                                     const struct job *j, struct text_reader *reader)
 {
     uint8_t random[ID_RANDOM_BYTES] = {0};
     struct completion *c = calloc(1, sizeof *c);
-    if (c == NULL)
-        return NULL;
+    if (c == NULL) {
+        text_reader_free(reader);
+        return ERR_NOMEM;
+    }
+    c->reader = reader;
     x->api->state = c;
     x->api->state_free = completion_free;
     c->is_chat = is_chat;
@@ -75,9 +79,7 @@ static struct completion *completion_create(struct exchange *x, bool is_chat, co
     c->returned = r->returned;
     c->logprobs = r->logprobs;
     c->characters = calloc(c->count, sizeof *c->characters);
-    if (c->characters == NULL || text_reader_create(&c->reader, j, r->echo) != OK)
-        return NULL;
-    return c;
+    return c->characters != NULL ? OK : ERR_NOMEM;
 }
 
 /* ---- what whole answers and chunks both say --------------------------------------------------------------------- */
@@ -97,11 +99,12 @@ static json_t *describe_usage(const struct job *j)
                      "prompt_tokens_details", "cached_tokens", (json_int_t)g->prompt_cached);
 }
 
-/* Takes `choices` and, with has_usage, `usage`. NULL for want of memory. */
-static json_t *describe_completion(const struct exchange *x, const char *object, json_t *choices, bool has_usage,
+/* A whole answer, or a chunk of one. Takes `choices` and, with has_usage, `usage`. NULL for want of memory. */
+static json_t *describe_completion(const struct exchange *x, bool is_chunk, json_t *choices, bool has_usage,
                                    json_t *usage)
 {
     const struct completion *c = x->api->state;
+    const char *object = !c->is_chat ? "text_completion" : is_chunk ? "chat.completion.chunk" : "chat.completion";
     const struct hosted_model *e = x->job->model;
     char fingerprint[64];
     (void)snprintf(fingerprint, sizeof fingerprint, "aftd-%s-%s", AFTD_VERSION, engine_info(e->engine)->precision);
@@ -165,9 +168,7 @@ static void answer_whole(struct exchange *x)
         list_choices(list, c, texts + i, samples);
     text_reader_free(c->reader); /* with the texts, of which the list has copies: its client may read slowly */
     c->reader = NULL;
-    reply_send_json(
-        x, 200,
-        describe_completion(x, c->is_chat ? "chat.completion" : "text_completion", list, true, describe_usage(x->job)));
+    reply_send_json(x, 200, describe_completion(x, false, list, true, describe_usage(x->job)));
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
@@ -176,10 +177,8 @@ static void answer_whole(struct exchange *x)
 static enum http_piece say_chunk(const struct exchange *x, json_t *choice, char **piece, size_t *bytes)
 {
     const struct completion *c = x->api->state;
-    return event_say(NULL,
-                     describe_completion(x, c->is_chat ? "chat.completion.chunk" : "text_completion",
-                                         json_pack("[o]", choice), c->include_usage, json_null()),
-                     piece, bytes);
+    json_t *chunk = describe_completion(x, true, json_pack("[o]", choice), c->include_usage, json_null());
+    return event_say(NULL, chunk, piece, bytes);
 }
 
 static enum http_piece say_begin(const struct exchange *x, uint32_t sample, char **piece, size_t *bytes)
@@ -222,10 +221,7 @@ static enum http_piece say_end(struct exchange *x, char **piece, size_t *bytes)
     }
     if (c->next == USAGE) {
         c->next = DONE;
-        return event_say(NULL,
-                         describe_completion(x, c->is_chat ? "chat.completion.chunk" : "text_completion", json_array(),
-                                             true, describe_usage(x->job)),
-                         piece, bytes);
+        return event_say(NULL, describe_completion(x, true, json_array(), true, describe_usage(x->job)), piece, bytes);
     }
     if (c->next == END)
         return HTTP_END;
@@ -296,18 +292,15 @@ static enum status write_prompt(struct openai_request *r, const struct hosted_mo
 static enum status prepare(struct exchange *x, bool is_chat, struct openai_request *r, struct hosted_model *e,
                            struct job **ret, struct error *err)
 {
-    const uint32_t buffer = service_of(x)->settings->stream_buffer_bytes;
-    const uint32_t most = r->in.max_tokens > 0 ? r->in.max_tokens : 1;
+    struct text_reader *reader;
     enum status st = generate_check_room(&r->in, e, err);
+    if (st == OK)
+        st = text_reader_begin(&reader, ret, e, &r->in, service_of(x)->settings->stream_buffer_bytes, r->echo, err);
     if (st != OK)
         return st;
-    st = generate_job_create(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
-    if (st == OK) {
-        r->in.prompt = NULL; /* the job's now */
-        if (is_chat && !r->in.stream)
-            (*ret)->answer_bytes += (size_t)r->in.n * r->in.max_tokens * r->in.logprobs * NUMBER_MORE_BYTES;
-        st = completion_create(x, is_chat, r, *ret) != NULL ? OK : ERR_NOMEM;
-    }
+    if (is_chat && !r->in.stream)
+        (*ret)->answer_bytes += (size_t)r->in.n * r->in.max_tokens * r->in.logprobs * NUMBER_MORE_BYTES;
+    st = completion_create(x, is_chat, r, *ret, reader);
     return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
 }
 

@@ -127,6 +127,18 @@ enum status text_reader_create(struct text_reader **ret, struct job *j, bool ech
     return OK;
 }
 
+enum status text_reader_begin(struct text_reader **ret, struct job **job, struct hosted_model *model,
+                              struct generate_input *in, size_t buffer, bool echo, struct error *err)
+{
+    const size_t most = in->max_tokens > 0 ? in->max_tokens : 1;
+    enum status st = generate_job_create(job, model, in, in->stream && buffer < most ? buffer : most);
+    if (st == OK) {
+        in->prompt = in->from.memory = NULL; /* the job's now */
+        st = text_reader_create(ret, *job, echo);
+    }
+    return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
+}
+
 void text_reader_free(struct text_reader *r)
 {
     if (r == NULL)

@@ -34,6 +34,10 @@ struct text_piece {
 /* `j` is borrowed until text_reader_free. With `echo`, a job that reports logprobs must report those of its prompts.
  * *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status text_reader_create(struct text_reader **ret, struct job *j, bool echo);
+/* The same for a new job of `in`, whose prompt and state are the job's from now on. A stream's ring has at most
+ * `buffer` bytes. *job is the caller's, also where an error follows. */
+enum status text_reader_begin(struct text_reader **ret, struct job **job, struct hosted_model *model,
+                              struct generate_input *in, size_t buffer, bool echo, struct error *err);
 void text_reader_free(struct text_reader *r); /* NULL is a no-op */
 
 /* Leave out the first `bytes` bytes of the only sample, an echoed prompt included, which end where a piece does. Before

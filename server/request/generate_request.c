@@ -347,19 +347,8 @@ static enum status build(struct generate_request *r, const struct fields *f, str
     return st == OK ? generate_request_check(&r->in, err) : st;
 }
 
-enum status generate_request_parse(struct generate_request *ret, const uint8_t *body, size_t size,
-                                   const struct settings *s, struct error *err)
-{
-    json_t *object = NULL;
-    enum status st = request_json_parse(&object, body, size, err);
-    if (st == OK)
-        st = generate_request_read(ret, object, s, err);
-    json_decref(object);
-    return st;
-}
-
-static enum status read_fields(struct generate_request *ret, const struct field_list *list, json_t *object,
-                               const struct settings *s, struct error *err)
+enum status generate_request_read(struct generate_request *ret, const struct field_list *list, json_t *object,
+                                  const struct settings *s, struct error *err)
 {
     struct generate_request r = {0};
     struct fields f = {
@@ -380,10 +369,21 @@ static enum status read_fields(struct generate_request *ret, const struct field_
     return OK;
 }
 
-enum status generate_request_read(struct generate_request *ret, json_t *object, const struct settings *s,
-                                  struct error *err)
+static enum status parse(struct generate_request *ret, const struct field_list *list, const uint8_t *body, size_t size,
+                         const struct settings *s, struct error *err)
 {
-    return read_fields(ret, &generate_fields, object, s, err);
+    json_t *object = NULL;
+    enum status st = request_json_parse(&object, body, size, err);
+    if (st == OK)
+        st = generate_request_read(ret, list, object, s, err);
+    json_decref(object);
+    return st;
+}
+
+enum status generate_request_parse(struct generate_request *ret, const uint8_t *body, size_t size,
+                                   const struct settings *s, struct error *err)
+{
+    return parse(ret, &generate_fields, body, size, s, err);
 }
 
 enum status generate_request_read_query(struct generate_request *ret, json_t *query, const struct settings *s,
@@ -392,7 +392,7 @@ enum status generate_request_read_query(struct generate_request *ret, json_t *qu
     if (json_object_get(query, "prompt") == NULL && json_object_get(query, "prompt_base64") == NULL)
         return error_set_param(err, ERR_ARGUMENT, "prompt",
                                "\"prompt\" is missing; expected the text to continue, which may be empty");
-    const enum status st = read_fields(ret, &generate_query, query, s, err);
+    const enum status st = generate_request_read(ret, &generate_query, query, s, err);
     if (st == OK)
         ret->stream = FIELD_TRUE;
     return st;
@@ -401,11 +401,7 @@ enum status generate_request_read_query(struct generate_request *ret, json_t *qu
 enum status generate_request_parse_session(struct generate_request *ret, const uint8_t *body, size_t size,
                                            const struct settings *s, struct error *err)
 {
-    json_t *object = NULL;
-    enum status st = request_json_parse(&object, body, size, err);
-    if (st == OK)
-        st = read_fields(ret, &session_fields, object, s, err);
-    json_decref(object);
+    const enum status st = parse(ret, &session_fields, body, size, s, err);
     if (st != OK)
         return st;
     ret->in.max_tokens = 0;

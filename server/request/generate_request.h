@@ -45,9 +45,9 @@ struct generate_request {
  * *ret is set only on OK; clear with generate_request_clear. Errors: ERR_ARGUMENT, ERR_NOMEM. */
 enum status generate_request_parse(struct generate_request *ret, const uint8_t *body, size_t size,
                                    const struct settings *s, struct error *err);
-/* The same for an object that is already parsed. */
-enum status generate_request_read(struct generate_request *ret, json_t *object, const struct settings *s,
-                                  struct error *err);
+/* The same for an object that is already parsed, of one of the lists of fields above. */
+enum status generate_request_read(struct generate_request *ret, const struct field_list *list, json_t *object,
+                                  const struct settings *s, struct error *err);
 /* The query of GET /generate, whose answer is a stream. A prompt must be there, though it may be empty, so that no mere
  * look at the path has anything computed. */
 enum status generate_request_read_query(struct generate_request *ret, json_t *query, const struct settings *s,
