@@ -46,6 +46,12 @@ struct parameters {
     enum field_switch binary_data;
 };
 
+/* The parameters of a request that are the protocol's own. */
+struct protocol {
+    enum field_switch binary_outputs;
+    int64_t us, priority; /* 0: not given */
+};
+
 #define OBJECT(kind, member)                                                                \
     {                                                                                       \
 #member, FIELD_OBJECT, .offset = offsetof(struct kind, member), .what = "an object" \
@@ -90,13 +96,20 @@ static const struct field output_parameter_rows[] = {
      FIELD_RANGE(0, CLASSIFY_TOP_K_MAX)},
     IGNORED("content_type"),
 };
+static const struct field protocol_rows[] = {
+    {"binary_data_output", FIELD_SWITCH, .offset = offsetof(struct protocol, binary_outputs), FIELD_RANGE(0, 0)},
+    {"timeout", FIELD_INTEGER, .offset = offsetof(struct protocol, us), FIELD_RANGE(1, (double)INT64_MAX),
+     .what = "a whole number of microseconds, 1 or more"},
+    {"priority", FIELD_INTEGER, .offset = offsetof(struct protocol, priority), FIELD_RANGE(0, (double)INT64_MAX),
+     .what = "a whole number: 0, the default, or 1, the most urgent, or more"},
+};
 #undef IGNORED
 #undef OBJECT
 #undef TENSORS
 #undef LIST
 #undef NAME
 static const struct field_list head_fields = FIELDS_OF(head_rows), input_fields = FIELDS_OF(input_rows),
-                               output_fields = FIELDS_OF(output_rows),
+                               protocol_fields = FIELDS_OF(protocol_rows), output_fields = FIELDS_OF(output_rows),
                                input_parameters = FIELDS_OF(input_parameter_rows),
                                output_parameters = FIELDS_OF(output_parameter_rows);
 
@@ -208,13 +221,6 @@ static enum status read_output(struct inference_wish *w, json_t *object, bool bi
 
 /* ---- the request ------------------------------------------------------------------------------------------------ */
 
-/* NULL for null too, as in every other object. */
-static const json_t *given(const json_t *parameters, const char *name)
-{
-    const json_t *value = json_object_get(parameters, name);
-    return json_is_null(value) ? NULL : value;
-}
-
 /* Does the parameter belong to an extension of the protocol that means nothing here? There are no sequences of
  * requests, and headers are read where HTTP has them. */
 static bool is_ignored(const char *name)
@@ -227,55 +233,39 @@ static bool is_ignored(const char *name)
     return strncmp(name, reserved, strlen(reserved)) == 0;
 }
 
-static void drop_ignored(json_t *parameters)
+/* Sort them: the protocol's own into `own`, and for the model what is left. False: out of memory. */
+static bool sort_parameters(json_t *parameters, json_t *own, json_t *for_model)
 {
     const char *name;
     json_t *value;
-    void *next;
-    json_object_foreach_safe(parameters, next, name, value)
+    bool fine = own != NULL && for_model != NULL;
+    json_object_foreach(parameters, name, value)
     {
-        if (is_ignored(name))
-            (void)json_object_del(parameters, name);
+        if (!is_ignored(name))
+            fine = json_object_set(fields_find(&protocol_fields, name) != NULL ? own : for_model, name, value) == 0 &&
+                   fine;
     }
+    return fine;
 }
 
-static enum status read_priority(struct inference_request *r, struct error *err)
-{
-    const json_t *priority = given(r->parameters, "priority");
-    r->priority = json_integer_value(priority);
-    if (priority != NULL && (!json_is_integer(priority) || r->priority < 0))
-        return error_set_param(err, ERR_ARGUMENT, "priority",
-                               "\"priority\" is %s; expected a whole number: 0, the default, or 1, the most urgent, or "
-                               "more",
-                               json_describe(priority).text);
-    (void)json_object_del(r->parameters, "priority");
-    return OK;
-}
-
-/* The protocol's own parameters are removed from the copy; what is left is for the model. */
 static enum status read_parameters(struct inference_request *r, const json_t *parameters, const struct settings *s,
                                    struct error *err)
 {
-    r->parameters = parameters != NULL ? json_copy((json_t *)parameters) : json_object();
-    /* json_copy silently leaves out what it has no memory for. */
-    if (r->parameters == NULL || json_object_size(r->parameters) != json_object_size(parameters))
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    const json_t *binary = given(r->parameters, "binary_data_output");
-    if (binary != NULL && !json_is_boolean(binary))
-        return error_set_param(err, ERR_ARGUMENT, "binary_data_output",
-                               "\"binary_data_output\" is %s; expected true or false", json_describe(binary).text);
-    r->binary_outputs = json_is_true(binary);
-    (void)json_object_del(r->parameters, "binary_data_output");
-    const json_t *timeout = given(r->parameters, "timeout");
-    const json_int_t us = json_integer_value(timeout);
-    if (timeout != NULL && (!json_is_integer(timeout) || us < 1 || us / 1000 > (json_int_t)s->timeout_ms_max))
-        return error_set_param(err, ERR_ARGUMENT, "timeout",
-                               "\"timeout\" is %s; expected a whole number of microseconds from 1 to %llu",
-                               json_describe(timeout).text, (unsigned long long)s->timeout_ms_max * 1000);
-    r->timeout_ms = (uint32_t)((us + 999) / 1000);
-    (void)json_object_del(r->parameters, "timeout");
-    drop_ignored(r->parameters);
-    return read_priority(r, err);
+    struct protocol p = {.us = 0};
+    json_t *own = json_object();
+    r->parameters = json_object();
+    enum status st = sort_parameters((json_t *)parameters, own, r->parameters)
+                         ? fields_read(&protocol_fields, own, s, &p, err)
+                         : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    json_decref(own);
+    if (st == OK && p.us / 1000 > (int64_t)s->timeout_ms_max)
+        st = error_set_param(err, ERR_ARGUMENT, "timeout",
+                             "\"timeout\" is %lld; expected a whole number of microseconds from 1 to %llu",
+                             (long long)p.us, (unsigned long long)s->timeout_ms_max * 1000);
+    r->binary_outputs = p.binary_outputs == FIELD_TRUE;
+    r->timeout_ms = (uint32_t)((p.us + 999) / 1000);
+    r->priority = p.priority;
+    return st;
 }
 
 static enum status read_head(struct inference_request *r, const uint8_t *binary, size_t left, const struct settings *s,
