@@ -227,11 +227,6 @@ static void expand_body(struct maker *m, json_t *operation, const struct route_i
 
 /* ---- keys ------------------------------------------------------------------------------------------------------ */
 
-static bool asks_for_keys(const struct settings *s)
-{
-    return strcmp(s->keys_file, "off") != 0;
-}
-
 /* Which of the schemes are accepted; {} stands for no key. */
 static void add_security(struct maker *m, json_t *operation, const struct route_info *r)
 {
@@ -239,7 +234,7 @@ static void add_security(struct maker *m, json_t *operation, const struct route_
     if (r->needs_key) {
         json_append(ways, json_pack("{s:[]}", "bearer"));
         json_append(ways, json_pack("{s:[]}", "header"));
-        if (!asks_for_keys(m->settings))
+        if (strcmp(m->settings->keys_file, "off") == 0)
             json_append(ways, json_object());
     }
     json_put(operation, "security", ways);
@@ -268,7 +263,7 @@ static void add_error_response(struct maker *m, const char *status, const char *
 {
     const char *shape = error_schema(below_v2);
     json_t *examples = json_object();
-    char name[NAME_MAX_BYTES], about[ERROR_MESSAGE_MAX];
+    char name[NAME_MAX_BYTES];
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
         const enum status st = statuses[i];
         if (status_http(st) != (unsigned)strtoul(status, NULL, 10))
@@ -281,9 +276,8 @@ static void add_error_response(struct maker *m, const char *status, const char *
     json_t *content =
         json_pack("{s:{s:o, s:o}}", "application/json", "schema", reference("schemas/", shape), "examples", examples);
     (void)snprintf(name, sizeof name, "%s%s", shape, status);
-    (void)snprintf(about, sizeof about, "%s", text);
     json_put(json_object_get(json_object_get(m->doc, "components"), "responses"), name,
-             json_pack("{s:s, s:o}", "description", about, "content", content));
+             json_pack("{s:s, s:o}", "description", text, "content", content));
 }
 
 /* The headers of all answers, and those of some statuses. */
@@ -324,7 +318,6 @@ static void add_error(json_t *responses, const struct route_info *r, unsigned st
 static void expand_responses(json_t *operation, const struct route_info *r)
 {
     json_t *responses = under(operation, "responses", json_object), *errors = take(operation, "x-errors"), *value;
-    static const enum status by_key[] = {ERR_KEY, ERR_RATE};
     const char *key;
     size_t i;
     json_object_foreach(responses, key, value)
@@ -335,9 +328,10 @@ static void expand_responses(json_t *operation, const struct route_info *r)
     add_error(responses, r, status_http(ERR_ARGUMENT));
     add_error(responses, r, status_http(ERR_FORBIDDEN)); /* of request_host.c */
     add_error(responses, r, status_http(ERR_URL));
-    if (r->needs_key)
-        for (size_t k = 0; k < sizeof by_key / sizeof by_key[0]; k++)
-            add_error(responses, r, status_http(by_key[k]));
+    if (r->needs_key) {
+        add_error(responses, r, status_http(ERR_KEY));
+        add_error(responses, r, status_http(ERR_RATE));
+    }
     if (r->takes_body) {
         add_error(responses, r, status_http(ERR_TOO_LARGE));
         add_error(responses, r, status_http(ERR_MEDIA_TYPE)); /* or a Content-Encoding */
@@ -410,19 +404,8 @@ static void lower_method(char method[16], const struct route_info *r)
     method[i] = '\0';
 }
 
-/* Drop an operation that another listener serves. */
-static void drop_operation(struct maker *m, const struct route_info *r)
-{
-    char method[16];
-    const char *path;
-    json_t *item = find_item(m, r->path, &path);
-    lower_method(method, r);
-    (void)json_object_del(item, method);
-    if (json_object_size(item) == 0)
-        (void)json_object_del(json_object_get(m->doc, "paths"), path);
-}
-
-static void add_operation(struct maker *m, const struct route_info *r)
+/* Describe what this listener serves, and drop what another does. */
+static void make_operation(struct maker *m, const struct route_info *r, bool is_served)
 {
     static const char *const tags[] = {
         [API_NATIVE] = "native",       [API_OPEN] = "health", [API_OPENAI] = "openai",
@@ -432,6 +415,12 @@ static void add_operation(struct maker *m, const struct route_info *r)
     const char *path;
     json_t *item = find_item(m, r->path, &path);
     lower_method(method, r);
+    if (!is_served) {
+        (void)json_object_del(item, method);
+        if (json_object_size(item) == 0)
+            (void)json_object_del(json_object_get(m->doc, "paths"), path);
+        return;
+    }
     if (json_object_get(item, method) == NULL)
         json_put(item, method,
                  json_pack("{s:b, s:s, s:{s:{s:s}}}", "x-undocumented", 1, "summary", r->path, "responses", "200",
@@ -461,10 +450,7 @@ json_t *openapi_describe(const struct settings *s, bool admin)
     json_put(json_object_get(m.doc, "info"), "version", json_string(AFTD_VERSION));
     add_components(&m);
     for (size_t i = 0; routes_at(i, s, &r); i++)
-        if (routes_serves(r.path, r.api, admin))
-            add_operation(&m, &r);
-        else
-            drop_operation(&m, &r);
+        make_operation(&m, &r, routes_serves(r.path, r.api, admin));
     json_decref(m.fields);
     json_decref(m.errors);
     return m.doc;

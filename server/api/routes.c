@@ -70,12 +70,6 @@ static bool needs_key(const struct route *r, const struct settings *s)
     return r->api != API_OPEN || (strcmp(r->path, "/metrics") == 0 && !s->metrics_open);
 }
 
-/* What is open to everybody is requested by balancers, monitors and links, which add parameters of their own. */
-static bool ignores_query(const struct route *r)
-{
-    return r->api == API_OPEN;
-}
-
 static bool is_of_page(const char *path)
 {
     return strcmp(path, "/") == 0 || strncmp(path, "/page/", strlen("/page/")) == 0;
@@ -244,10 +238,11 @@ static const char *instead_of(const char *path)
     return strncmp(path, "/sessions/", strlen("/sessions/")) == 0 ? SESSIONS : "";
 }
 
-/* What can be told before the body is read; keeps the query. */
+/* What can be told before the body is read; keeps the query. What is open to everybody is requested by balancers,
+ * monitors and links, which add parameters of their own. */
 static enum status check_head(struct exchange *x, const struct route *r, struct error *err)
 {
-    enum status st = ignores_query(r) ? OK : request_query_parse(&x->api->query, r->query, x, err);
+    enum status st = r->api == API_OPEN ? OK : request_query_parse(&x->api->query, r->query, x, err);
     if (st == OK && r->body == BODY && !x->has_body)
         st = error_set(err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");
     if (st == OK)
@@ -445,11 +440,6 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
     log_fields(is_probe && status < 400 ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "request", fields, FIELDS);
 }
 
-static uint64_t generated_bytes(const struct exchange *x)
-{
-    return x->job != NULL ? job_look(x->job).generated : 0;
-}
-
 static void end(struct exchange *x)
 {
     const char *outcome = x->job != NULL ? outcome_of_job(x->job) : x->api->error != OK ? "error" : "ok";
@@ -465,7 +455,7 @@ static void end(struct exchange *x)
         metrics_gauge_add(METRIC_IN_FLIGHT, 0, -1);
     if (service_of(x)->settings->log_requests)
         log_end(x, status, outcome);
-    authorise_end(x, x->body.received + generated_bytes(x));
+    authorise_end(x, x->body.received + (x->job != NULL ? job_look(x->job).generated : 0));
     hosted_model_release(x->api->hosted);
     json_decref(x->api->query);
     if (x->api->state != NULL)

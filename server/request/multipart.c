@@ -87,7 +87,6 @@ static enum status read_disposition(struct cursor c, struct multipart_part *part
 {
     char kind[MULTIPART_PARAMETER_MAX];
     bool found = false;
-    skip_blanks(&c);
     if (*named || !read_value(&c, kind, sizeof kind) || strcasecmp(kind, "form-data") != 0 ||
         !find_parameter(c, "name", part->name, sizeof part->name, &found) || !found)
         return error_set(err, ERR_ARGUMENT,
@@ -97,37 +96,39 @@ static enum status read_disposition(struct cursor c, struct multipart_part *part
     return OK;
 }
 
+/* Is it the header of that name, in lower case with its colon? Then *c is moved to its value. */
+static bool is_header(struct cursor *c, const char *name)
+{
+    const size_t length = strlen(name);
+    if ((size_t)(c->end - c->at) <= length || strncasecmp(c->at, name, length) != 0)
+        return false;
+    c->at += length;
+    skip_blanks(c);
+    return true;
+}
+
 /* One line of a header, without its CR LF. */
 static enum status read_line(const char *line, size_t size, struct multipart_part *part, bool *named, struct error *err)
 {
-    static const char disposition[] = "content-disposition:", type[] = "content-type:",
-                      encoding[] = "content-transfer-encoding:";
+    char coding[MULTIPART_PARAMETER_MAX];
     struct cursor c = {line, line + size};
     for (size_t i = 0; i < size; i++)
         if ((unsigned char)line[i] < ' ' && line[i] != '\t')
             return error_set(err, ERR_ARGUMENT, "a part's header has a control character; expected none");
     if (memchr(line, ':', size) == NULL || isgraph((unsigned char)line[0]) == 0)
         return error_set(err, ERR_ARGUMENT, "a part's header has no name; expected \"Name: value\" on each line");
-    if (size > sizeof disposition - 1 && strncasecmp(line, disposition, sizeof disposition - 1) == 0) {
-        c.at += sizeof disposition - 1;
+    if (is_header(&c, "content-disposition:"))
         return read_disposition(c, part, named, err);
-    }
-    if (size > sizeof type - 1 && strncasecmp(line, type, sizeof type - 1) == 0) {
-        c.at += sizeof type - 1;
-        skip_blanks(&c);
-        if (!read_value(&c, part->type, sizeof part->type))
-            return error_set(err, ERR_ARGUMENT, "a part's Content-Type is not a media type");
-    }
-    if (size > sizeof encoding - 1 && strncasecmp(line, encoding, sizeof encoding - 1) == 0) {
-        char value[MULTIPART_PARAMETER_MAX];
-        c.at += sizeof encoding - 1;
-        skip_blanks(&c);
-        if (!read_value(&c, value, sizeof value) ||
-            (strcasecmp(value, "binary") != 0 && strcasecmp(value, "8bit") != 0 && strcasecmp(value, "7bit") != 0))
-            return error_set(
-                err, ERR_ARGUMENT,
-                "a part has a Content-Transfer-Encoding; expected none, or binary, 8bit or 7bit (RFC 7578, 4.7)");
-    }
+    if (is_header(&c, "content-type:"))
+        return read_value(&c, part->type, sizeof part->type)
+                   ? OK
+                   : error_set(err, ERR_ARGUMENT, "a part's Content-Type is not a media type");
+    if (is_header(&c, "content-transfer-encoding:") &&
+        (!read_value(&c, coding, sizeof coding) ||
+         (strcasecmp(coding, "binary") != 0 && strcasecmp(coding, "8bit") != 0 && strcasecmp(coding, "7bit") != 0)))
+        return error_set(
+            err, ERR_ARGUMENT,
+            "a part has a Content-Transfer-Encoding; expected none, or binary, 8bit or 7bit (RFC 7578, 4.7)");
     return OK;
 }
 
