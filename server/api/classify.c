@@ -46,7 +46,7 @@ const struct field_list classify_query = {table + 2, sizeof table / sizeof table
 
 /* The exchange's state. */
 struct classification {
-    uint32_t top_k, count;
+    uint32_t top_k;
 };
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
@@ -78,13 +78,13 @@ static json_t *describe(const struct job *j, uint32_t input, uint32_t top_k)
 static void answer(struct exchange *x)
 {
     struct job *j = x->job;
-    const struct classification *state = x->api->state;
+    const uint32_t top_k = ((const struct classification *)x->api->state)->top_k, count = classify_job_of(j)->count;
     request_inputs_done(j);
     if (!request_job_ended_well(x))
         return;
-    json_t *whole = state->count > 1 ? json_array() : describe(j, 0, state->top_k);
-    for (uint32_t i = 0; state->count > 1 && i < state->count; i++)
-        json_append(whole, describe(j, i, state->top_k));
+    json_t *whole = count > 1 ? json_array() : describe(j, 0, top_k);
+    for (uint32_t i = 0; count > 1 && i < count; i++)
+        json_append(whole, describe(j, i, top_k));
     reply_send_json(x, 200, whole);
 }
 
@@ -155,11 +155,8 @@ static enum status read_input(struct exchange *x, const struct fields *f, const 
     if (r == NULL)
         return ERR_NOMEM;
     if (f->text != NULL)
-        st = request_inputs_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
-    else
-        st = g->is_json ? request_images_add(x, r, f->images, err) : add_files(r, g->files, g->count, err);
-    state->count = r->count;
-    return st;
+        return request_inputs_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
+    return g->is_json ? request_images_add(x, r, f->images, err) : add_files(r, g->files, g->count, err);
 }
 
 /* The fields of the body's object, or of its form, override the query's. */

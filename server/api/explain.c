@@ -74,23 +74,23 @@ static uint64_t drawn_pixels(const struct explaining *s)
 }
 
 /* Besides what the model sees, make of the picture the backdrop that the map will be drawn on. */
-static enum status fill(struct job *j, uint32_t i, uint8_t *pixels, const struct picture_fit *fit,
-                        const struct picture *picture, struct error *err)
+static enum status fill(struct job *j, uint32_t i, const struct request_seen *seen, struct error *err)
 {
     struct explaining *s = (struct explaining *)j->work;
+    const struct picture_fit *f = &seen->fit;
     const struct model_config *c = &j->model->model->config;
-    const struct classify_input in = {.pixels = pixels,
-                                      .height = fit->height,
-                                      .width = fit->width,
+    const struct classify_input in = {.pixels = seen->pixels,
+                                      .height = f->height,
+                                      .width = f->width,
                                       .classes = c->classes,
-                                      .map = {.values = fit->height / c->patch[0] * (fit->width / c->patch[1]),
+                                      .map = {.values = f->height / c->patch[0] * (f->width / c->patch[1]),
                                               .layer = s->what.layer,
                                               .head = s->what.head}};
-    s->box = image_crop_box(picture, fit->resize_to, fit->width, fit->height);
-    const enum status st = explain_backdrop(&s->backdrop, &s->box, picture, s->what.side, err);
+    s->box = image_crop_box(seen->picture, f->resize_to, f->width, f->height);
+    const enum status st = explain_backdrop(&s->backdrop, &s->box, seen->picture, s->what.side, err);
     if (st != OK)
         return st;
-    j->work->kept = 3 * ((uint64_t)fit->height * fit->width + 2 * drawn_pixels(s));
+    j->work->kept = 3 * ((uint64_t)f->height * f->width + 2 * drawn_pixels(s));
     return classify_job_fill(j, i, &in) == OK
                ? OK
                : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");

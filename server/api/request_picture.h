@@ -1,4 +1,4 @@
-/* request_picture.h - the pictures of a request: where they lie, and the body that they lie in, which the job keeps until
+/* request_picture.h - the pictures of a request: where they are, and the body that has them, which the job keeps until
  * they are decoded. HTTP threads. */
 #ifndef SERVER_API_REQUEST_PICTURE_H
 #define SERVER_API_REQUEST_PICTURE_H

@@ -39,14 +39,11 @@ const struct field_list score_fields = FIELDS_OF(table);
 const struct field_list score_query = {table, 2}; /* only the first two */
 
 /* A picture is seen at the trained size, as its sub-pixels. */
-static enum status fill(struct job *j, uint32_t i, uint8_t *pixels, const struct picture_fit *fit,
-                        const struct picture *picture, struct error *err)
+static enum status fill(struct job *j, uint32_t i, const struct request_seen *seen, struct error *err)
 {
     (void)i;
-    (void)fit;
-    (void)picture;
     (void)err;
-    score_job_fill(j, pixels);
+    score_job_fill(j, seen->pixels);
     return OK;
 }
 
@@ -104,7 +101,7 @@ static enum status read_text(const struct fields *f, struct score_input *in, str
     return st;
 }
 
-/* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture, which *seen is for. */
+/* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture, for *seen. */
 static enum status read_request(struct exchange *x, json_t *object, struct score_input *in,
                                 struct request_inputs **seen, struct error *err)
 {

@@ -45,14 +45,13 @@ static void free_work(struct job_work *k)
     free(r);
 }
 
-static enum status fill_classification(struct job *j, uint32_t i, uint8_t *pixels, const struct picture_fit *fit,
-                                       const struct picture *picture, struct error *err)
+static enum status fill_classification(struct job *j, uint32_t i, const struct request_seen *seen, struct error *err)
 {
+    const struct picture_fit *f = &seen->fit;
     const struct classify_input in = {
-        .pixels = pixels, .height = fit->height, .width = fit->width, .classes = j->model->model->config.classes};
-    (void)picture;
+        .pixels = seen->pixels, .height = f->height, .width = f->width, .classes = j->model->model->config.classes};
     (void)err;
-    j->work->kept += UINT64_C(3) * fit->height * fit->width;
+    j->work->kept += UINT64_C(3) * f->height * f->width;
     return classify_job_fill(j, i, &in); /* without a map it needs no memory */
 }
 
@@ -208,23 +207,22 @@ static enum status fit(struct request_inputs *r, uint32_t i, const struct pictur
                        struct error *err)
 {
     const struct hosted_model *e = r->model;
-    uint8_t *pixels;
-    struct picture_fit f;
-    enum status st = picture_fit_choose(&f, r->size, picture, e->model, e->engine, err);
+    struct request_seen seen = {.picture = picture};
+    enum status st = picture_fit_choose(&seen.fit, r->size, picture, e->model, e->engine, err);
     if (st != OK)
         return st;
-    if (r->fitted + (uint64_t)f.width * f.height > PICTURE_PIXELS_MAX)
+    r->fitted += (uint64_t)seen.fit.width * seen.fit.height;
+    if (r->fitted > PICTURE_PIXELS_MAX)
         return error_set(err, ERR_ARGUMENT,
                          "with this picture the model would see too many pixels in one request; expected at most %u",
                          PICTURE_PIXELS_MAX);
-    st = picture_fit_apply(&pixels, &f, picture, &e->model->config, err);
+    st = picture_fit_apply(&seen.pixels, &seen.fit, picture, &e->model->config, err);
     if (st != OK)
         return st;
-    r->fitted += (uint64_t)f.width * f.height;
     r->sides[i] = (struct request_side){picture_whole_width(picture), picture_whole_height(picture)};
-    st = r->fill(j, i, pixels, &f, picture, err);
+    st = r->fill(j, i, &seen, err);
     if (st != OK)
-        free(pixels);
+        free(seen.pixels);
     return st;
 }
 

@@ -22,10 +22,14 @@ struct request_side {
     uint32_t width, height;
 };
 
-/* What `prepare` makes of file i: pixels [fit->height, fit->width, 3] as the model is to see them, malloc'd, which are
- * taken on OK, of `picture`; for the job, and with what of them is `kept`. */
-typedef enum status request_inputs_fill(struct job *j, uint32_t i, uint8_t *pixels, const struct picture_fit *fit,
-                                        const struct picture *picture, struct error *err);
+/* What `prepare` makes of a file. */
+struct request_seen {
+    uint8_t *pixels; /* [fit.height, fit.width, 3], as the model is to see them; malloc'd */
+    struct picture_fit fit;
+    const struct picture *picture;
+};
+/* Give the job what was made of file i, whose pixels are taken on OK, and set how much the work keeps. */
+typedef enum status request_inputs_fill(struct job *j, uint32_t i, const struct request_seen *seen, struct error *err);
 
 enum { REQUEST_PARAM_MAX = 64 };
 
@@ -57,8 +61,8 @@ struct request_inputs {
 
 /* ---- HTTP threads ------------------------------------------------------------------------------------------------ */
 
-/* For inputs of a model, which outlives the request or its job; work.free is the caller's. `size`, at which the model is
- * to see pictures (picture_fit_choose), is copied; NULL: the trained size. Errors: ERR_NOMEM. */
+/* For inputs of a model, which outlives the request or its job; work.free is the caller's. `size`, at which the model
+ * is to see pictures (picture_fit_choose), is copied; NULL: the trained size. Errors: ERR_NOMEM. */
 enum status request_inputs_init(struct request_inputs *r, struct hosted_model *model, request_inputs_fill *fill,
                                 const char *size, struct error *err);
 void request_inputs_clear(struct request_inputs *r); /* zeroed is fine */
