@@ -275,7 +275,7 @@ static void forks_are_written_and_draw_for_themselves(void **state)
     unsigned wait_s;
     (void)state;
     add(&alice, NULL, 3, id);
-    for (uint32_t round = 0; round < 2; round++) {
+    for (size_t round = 0; round < 2; round++) {
         assert_int_equal(find(&alice, id, &of, &err), OK);
         assert_int_equal(sessions_fork(sessions, &alice, &of, 2, forks, &wait_s, &err), OK);
         assert_int_equal(sessions_write_new(sessions, forks, 2, &err), OK);
