@@ -55,7 +55,7 @@ cpu() {
     on "$1" "$aft" inspect $golden/lm-local-8
     expect "$1 runs $2 kernels" 0 "^isa +$2\$"
     expect "$1 multiplies in f32" 0 '^precision +f32$'
-    expect "$1 has $3" 0 "^blas +OpenBLAS .*$3"
+    expect "$1 has ${3:-OpenBLAS}" 0 "^blas +OpenBLAS .*$3"
     for isa in $6; do
         on "$1" -E "AFTD_ISA=$isa" "$aft" inspect $golden/lm-local-8
         expect "$1 is not forced to $isa" 1 "instruction set \"$isa\" is unknown or not supported by this machine"

@@ -174,7 +174,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     else if (st == OK && (object = json_object()) == NULL)
         st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     if (st == OK && !g.is_json)
-        st = request_picture_find(g.files, REQUEST_FILES_MAX, &g.count, x, &classify_query, object, err);
+        st = request_picture_find(g.files, REQUEST_FILES_MAX, true, &g.count, x, &classify_query, object, err);
     if (st == OK)
         st = fields_read(&classify_fields, object, settings, &f, err);
     if (st == OK)

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "config/json.h"
+#include "config/nearest.h"
 #include "server/api/api_request.h"
 #include "server/api/request_job.h"
 #include "server/api/request_query.h"
@@ -56,17 +57,22 @@ static enum status take_field(const struct multipart_part *part, const struct fi
                               struct error *err)
 {
     const struct field *f = fields_find(list, part->name);
-    char names[ERROR_MESSAGE_MAX / 2] = "";
+    char names[ERROR_MESSAGE_MAX / 2] = "", meant[NEAREST_NAME_MAX + 32] = "";
     if (f != NULL)
         return request_query_add(object, f, (const char *)part->bytes, part->size, err);
+    struct nearest near = nearest_to(part->name, strlen(part->name));
+    for (size_t i = 0; i < list->count; i++)
+        nearest_offer(&near, list->table[i].name);
+    if (near.name != NULL)
+        (void)snprintf(meant, sizeof meant, " (did you mean \"%s\"?)", near.name);
     fields_names(list, names, sizeof names);
     return error_set_param(err, ERR_ARGUMENT, json_quote(part->name).text,
-                           "there is no part \"%s\" here; expected image or file with a picture, or one of %s",
-                           json_quote(part->name).text, names);
+                           "there is no part \"%s\" here%s; expected image or file with a picture, or one of %s",
+                           json_quote(part->name).text, meant, names);
 }
 
-enum status request_picture_find(struct multipart_part *files, size_t max, size_t *count, struct exchange *x,
-                                 const struct field_list *list, json_t *object, struct error *err)
+enum status request_picture_find(struct multipart_part *files, size_t max, bool with_empty, size_t *count,
+                                 struct exchange *x, const struct field_list *list, json_t *object, struct error *err)
 {
     struct multipart m;
     struct multipart_part part = {.bytes = x->body.bytes, .size = x->body.size};
@@ -83,7 +89,7 @@ enum status request_picture_find(struct multipart_part *files, size_t max, size_
     while (st == OK && (st = multipart_next(&m, &part, &end, err)) == OK && !end) {
         if (strcmp(part.name, "image") != 0 && strcmp(part.name, "file") != 0)
             st = take_field(&part, list, object, err);
-        else if (*count < max)
+        else if (*count < max && (with_empty || part.size > 0))
             files[(*count)++] = part;
     }
     return st;
@@ -94,7 +100,7 @@ enum status request_picture_find_one(struct multipart_part *ret, struct exchange
 {
     struct multipart_part files[2] = {{.size = 0}};
     size_t count;
-    const enum status st = request_picture_find(files, 2, &count, x, list, x->api->query, err);
+    const enum status st = request_picture_find(files, 2, false, &count, x, list, x->api->query, err);
     if (st == OK && count > 1)
         return error_set_param(err, ERR_ARGUMENT, files[1].name, "the form has two pictures; expected one");
     *ret = files[0];

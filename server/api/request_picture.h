@@ -19,10 +19,11 @@
 enum { REQUEST_FILES_MAX = CLASSIFY_INPUTS_MAX + 1 }; /* one more than are accepted */
 
 /* Find the files of pictures: the body, unless it is empty, whose name is empty; or parts of a form, of which so many
- * are looked at. The form's other parts, fields of that list, are added to `object`. Errors: ERR_ARGUMENT (a part that
- * is not known, or not a part), ERR_NOMEM. */
-enum status request_picture_find(struct multipart_part *files, size_t max, size_t *count, struct exchange *x,
-                                 const struct field_list *list, json_t *object, struct error *err);
+ * are looked at, with or without empty ones (an input of a page that was left as it was). The form's other parts,
+ * fields of that list, are added to `object`. Errors: ERR_ARGUMENT (a part that is not known, or not a part),
+ * ERR_NOMEM. */
+enum status request_picture_find(struct multipart_part *files, size_t max, bool with_empty, size_t *count,
+                                 struct exchange *x, const struct field_list *list, json_t *object, struct error *err);
 /* The same where there may be one, of size 0 if there is none. The other parts are added to the query's parameters. */
 enum status request_picture_find_one(struct multipart_part *ret, struct exchange *x, const struct field_list *list,
                                      struct error *err);

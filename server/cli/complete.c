@@ -53,8 +53,10 @@ static int draw(const struct wish *w, struct local_lane *l, struct job *j, const
     struct picture picture = {0};
     struct error err;
     struct cli_progress progress = cli_progress_begin((size_t)j->most);
-    while (local_lane_step(l, j))
+    for (bool goes_on = true; goes_on;) {
+        goes_on = local_lane_step(l, j);
         cli_progress_show(&progress, job_look(j).generated, "drawn");
+    }
     cli_progress_end(&progress);
     int code = local_lane_end(l, j);
     if (code != CLI_OK)

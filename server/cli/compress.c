@@ -87,8 +87,10 @@ static int code_blocks(const struct wish *w, struct local_lane *l, const struct 
     if (local_lane_submit(l, code_job_create(j, kind, l->model, b), j) != CLI_OK)
         return CLI_FAILED;
     struct cli_progress progress = cli_progress_begin(b->text_bytes);
-    while (local_lane_step(l, *j))
+    for (bool goes_on = true; goes_on;) {
+        goes_on = local_lane_step(l, *j);
         cli_progress_show(&progress, count_coded(code_job_of(*j)), w->restores ? "restored" : "compressed");
+    }
     cli_progress_end(&progress);
     return local_lane_end(l, *j);
 }

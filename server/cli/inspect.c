@@ -62,7 +62,7 @@ static json_t *describe(const struct model *m, const struct engine_info *info)
 }
 
 /* A field that is there a line, then the tensors. */
-static void print(const json_t *told)
+static int print(const json_t *told)
 {
     static const struct table_column columns[] = {
         {"tensor", "name", TABLE_TEXT, NULL},
@@ -74,6 +74,10 @@ static void print(const json_t *told)
     const json_t *tensors = json_object_get(told, "tensors");
     const char *field;
     json_t *value;
+    char *whole = json_print(told, 0); /* nothing of it is told unless all of it is there */
+    if (whole == NULL)
+        return cli_fail("out of memory");
+    free(whole);
     json_object_foreach((json_t *)told, field, value)
     {
         if (value == tensors || json_is_null(value))
@@ -82,10 +86,11 @@ static void print(const json_t *told)
         (void)printf("%-30s %s\n", field, json_is_string(value) ? json_string_value(value) : text != NULL ? text : "");
         free(text);
     }
-    if (tensors == NULL)
-        return;
-    (void)printf("\n");
-    table_print(stdout, columns, tensors, SIZE_MAX);
+    if (tensors != NULL) {
+        (void)printf("\n");
+        table_print(stdout, columns, tensors, SIZE_MAX);
+    }
+    return CLI_OK;
 }
 
 /* What the daemon tells of its model. */
@@ -122,7 +127,7 @@ int cli_inspect(int argc, char **argv)
     if (code == CLI_OK && (json || told == NULL))
         return cli_print_json(told);
     if (code == CLI_OK)
-        print(told);
+        code = print(told);
     json_decref(told);
     return code;
 }

@@ -263,7 +263,7 @@ static enum status read_parameters(struct inference_request *r, const json_t *pa
                              "\"timeout\" is %lld; expected a whole number of microseconds from 1 to %llu",
                              (long long)p.us, (unsigned long long)s->timeout_ms_max * 1000);
     r->binary_outputs = p.binary_outputs == FIELD_TRUE;
-    r->timeout_ms = (uint32_t)((p.us + 999) / 1000);
+    r->timeout_ms = (uint32_t)(p.us / 1000 + (p.us % 1000 != 0));
     r->priority = p.priority;
     return st;
 }

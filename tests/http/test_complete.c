@@ -138,7 +138,7 @@ static void a_form_is_taken(void **state)
     body[44] = 'x'; /* the name of the first part */
     request.path = "/complete";
     client_call(&aftd, &request, &r);
-    reply_assert_error(&r, 400, "invalid_value", NULL, "there is no part");
+    reply_assert_error(&r, 400, "invalid_value", NULL, "did you mean \"seed\"");
     reply_clear(&r);
     free(body);
 }
