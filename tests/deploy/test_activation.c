@@ -326,11 +326,13 @@ static void systemd_passes_sockets_so(void **state)
                     "--threads=1", "--drain-idle-ms=0", (char *)NULL);
         _exit(127);
     }
-    for (const int64_t limit = test_now_ms() + HANG_MS; access(path, F_OK) != 0; test_sleep_ms(5))
+    const struct request request = {.path = "/v1/models", .unix_path = path}; /* it starts for that */
+    struct reply r;
+    for (const int64_t limit = test_now_ms() + HANG_MS; !client_try(&aftd, &request, &r); test_sleep_ms(5))
         if (test_now_ms() > limit)
             fail_msg("systemd-socket-activate does not listen");
-    assert_int_equal(status_of(&(struct request){.path = "/v1/models", .unix_path = path}),
-                     200); /* it starts for that */
+    assert_int_equal(r.status, 200);
+    reply_clear(&r);
     end();
     assert_int_equal(access(path, F_OK), 0);
 }
