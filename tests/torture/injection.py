@@ -48,7 +48,8 @@ HEADERS = {  # all that an answer may have
     "retry-after", "server", "server-timing", "set-cookie", "traceparent", "transfer-encoding", "vary",
     "www-authenticate",
     "x-accel-buffering", "x-content-type-options", "x-explain-head", "x-explain-layer", "x-explain-prediction",
-    "x-explain-view", "x-frame-options", "x-model", "x-request-id", "x-seed", "x-session-id"}
+    "x-explain-view", "x-frame-options", "x-model", "x-prompt-tokens-dropped", "x-request-id", "x-seed",
+    "x-session-id"}
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
