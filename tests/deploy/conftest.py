@@ -109,7 +109,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def open_daemon(folder):
-    # Without the 1,800 lines a second that its load would make: a disk that stands still for a second would lose some.
+    # Without the 1,800 lines a second that its load would make: where the log's thread comes to write nothing for a
+    # second, as beside other suites, some would be lost.
     d = Daemon(folder, "open", f"--models-dir={ROOT / 'weights/models'}", "--streams-max=2", "--queue-jobs-max=1",
                "--log-requests=false")
     yield d
