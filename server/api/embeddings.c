@@ -88,10 +88,11 @@ static json_t *describe_floats(const float *vector, uint32_t dim)
 
 static json_t *describe_base64(const float *vector, uint32_t dim)
 {
-    uint8_t *bytes = malloc(dim * sizeof *vector), *at = bytes;
+    const size_t size = dim * sizeof *vector;
+    uint8_t *bytes = malloc(size), *at = bytes;
     for (uint32_t i = 0; i < dim && bytes != NULL; i++)
         le_put_float(&at, vector[i]);
-    json_t *value = bytes != NULL ? reply_base64(bytes, dim * sizeof *vector) : NULL;
+    json_t *value = bytes != NULL ? reply_base64(bytes, size) : NULL;
     free(bytes);
     return value;
 }

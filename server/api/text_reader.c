@@ -246,7 +246,7 @@ static bool read_piece(struct text_reader *r, struct text_piece *p)
     const size_t size = r->reading.size, skipped = r->to_skip < size ? r->to_skip : size;
     const struct rows rows = rows_at(&r->read, skipped, r->numbers);
     r->to_skip -= skipped;
-    p->size = 0;
+    *p = (struct text_piece){.sample = r->reading.sample};
     return skipped == size || make_piece(r, &rows, r->reading.sample, size - skipped, false, p);
 }
 

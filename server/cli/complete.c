@@ -84,7 +84,7 @@ static int complete(const struct wish *w, struct local_lane *l)
         code = cli_read_pixels(&in.known, w->picture, &m->config);
     if (code == CLI_OK)
         code = local_lane_submit(l, complete_job_create(&j, l->model, &in), &j);
-    if (j == NULL)
+    if (code != CLI_OK && j == NULL)
         free(in.known);
     if (code == CLI_OK)
         code = draw(w, l, j, &g);

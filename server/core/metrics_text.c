@@ -201,7 +201,7 @@ static void print_series_locked(struct page *to, enum metric m, size_t series, b
 {
     static const char *const type_words[] = {"counter", "gauge", "histogram"};
     const struct metrics_row *row = &metrics_rows[m];
-    uint64_t values[HISTOGRAM_VALUES];
+    uint64_t values[HISTOGRAM_VALUES] = {0};
     bool counted = false;
     for (size_t i = 0; i < row->width; i++) {
         values[i] = value_at(m, series * row->width + i);

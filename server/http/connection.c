@@ -194,8 +194,11 @@ static void forget(struct connection *c)
 
 void http_forget_lost(struct http_loop *l)
 {
-    while (!LIST_EMPTY(&l->coming))
-        forget(LIST_FIRST(&l->coming));
+    struct connection *next;
+    for (struct connection *c = LIST_FIRST(&l->coming); c != NULL; c = next) {
+        next = LIST_NEXT(c, of_loop);
+        forget(c);
+    }
 }
 
 /* ---- coming and going -------------------------------------------------------------------------------------------- */

@@ -225,7 +225,7 @@ static void tell_limits(const struct told *t, const struct model_config *c, cons
 static enum precision precision_of(const struct engine_info *info)
 {
     enum precision p = PRECISION_F32;
-    while (strcmp(words[p], info->precision) != 0)
+    while (p + 1 < PRECISION_COUNT && strcmp(words[p], info->precision) != 0)
         p++;
     return p;
 }

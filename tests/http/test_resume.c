@@ -256,8 +256,8 @@ static void what_is_no_id_is_refused(void **state)
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
         assert_refused(BODY, wrong[i], 400, wrong[i]);
     first_id(BODY, id);
-    *strrchr(id, '.') = '\0';
-    (void)strcat(id, ".1f"); /* more bytes than there can be */
+    char *last = strrchr(id, '.');
+    (void)snprintf(last, sizeof id - (size_t)(last - id), ".1f"); /* more bytes than there can be */
     assert_refused(BODY, id, 400, "after 31 bytes of a text that has at most 30");
     assert_refused("{\"prompt\": \"x\", \"max_tokens\": 30, \"seed\": 7}", id, 400, "\"stream\": true");
     first_id("{\"stream\": true, \"prompt\": \"x\", \"max_tokens\": 30, \"seed\": 7, \"n\": 2}", id);

@@ -26,8 +26,8 @@ static const char *unreadable;
 
 int access(const char *path, int mode)
 {
-    const size_t n = strlen(path), end = unreadable != NULL ? strlen(unreadable) : n + 1;
-    if (end > n || strcmp(path + n - end, unreadable) != 0)
+    const size_t n = strlen(path), end = unreadable != NULL ? strlen(unreadable) : 0;
+    if (unreadable == NULL || end > n || strcmp(path + n - end, unreadable) != 0)
         return faccessat(AT_FDCWD, path, mode, 0);
     errno = EIO;
     return -1;
