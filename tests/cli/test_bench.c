@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "tests/support/program.h"
+#include "tests/support/sanitized.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -142,15 +143,6 @@ static void wrong_arguments_are_named(void **state)
 }
 
 /* ---- models without files ---------------------------------------------------------------------------------------- */
-
-#ifdef __has_feature
-#if __has_feature(thread_sanitizer)
-#define IS_THREAD_SANITIZED true
-#endif
-#endif
-#ifndef IS_THREAD_SANITIZED
-#define IS_THREAD_SANITIZED false
-#endif
 
 static void a_synthetic_model_is_measured_like_any_other(void **state)
 {

@@ -19,6 +19,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/program.h"
 #include "tests/support/random.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temp_dir.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
@@ -214,7 +215,10 @@ static void a_file_is_written_whole_or_not_at_all(void **state)
     (void)snprintf(command, sizeof command, "trap '' XFSZ; ulimit -f 0; exec %s decompress %s %s -o %s", aft,
                    small_model, archive_path, out);
     const struct program_case full = {"a full disk", {"-c", command}, NULL, 1, "", "File too large"};
-    program_expect("/bin/sh", &full, 1);
+    if (IS_THREAD_SANITIZED) /* LLVM's OpenMP begins with a file of its own, and dies of a bus error without it */
+        print_message("skipped under ThreadSanitizer: a full disk\n");
+    else
+        program_expect("/bin/sh", &full, 1);
     assert_file(out, "before");
     assert_int_equal(count_files(folder), files);
     /* by its link, which stays one; its mode stays as well */
