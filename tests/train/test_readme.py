@@ -34,7 +34,7 @@ def test_the_module_becomes_a_model_that_aft_proves(document, aft, tmp_path):
                         f"Image.new('RGB', (40, 50), ({level},) * 3).save(sys.argv[1])", picture], check=True)
         told = subprocess.run([aft, "classify", "models/mine", picture], cwd=tmp_path, capture_output=True, text=True,
                               timeout=60)
-        assert told.stdout.splitlines()[0].endswith(" " + label), told
+        assert told.stdout.splitlines()[0].split()[-1] == label, told
 
 
 # The programs that the section of five commands calls.
@@ -68,7 +68,7 @@ def newcomer(tmp_path):
     for name in ("build", "server"):
         (tmp_path / name).symlink_to(ROOT / name)
     with tarfile.open(ROOT / "tests" / "data" / "cifar" / "pictures-500.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
+        tar.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # not in 3.11.2
     (tmp_path / "pets").mkdir()
     for label in ("cat", "dog", "frog", "ship"):
         (tmp_path / "test" / label).rename(tmp_path / "pets" / label)

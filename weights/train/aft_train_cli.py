@@ -4,7 +4,9 @@ Beside the package, not in it, since that brings PyTorch along: to be told of a 
 Ctrl-C meanwhile should leave no traceback.
 """
 import importlib
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -46,6 +48,20 @@ def clash(argv):
     return is_taken(place_of(data))
 
 
+def load(verb):
+    """The verb's module. Ctrl-C ends the program at once: an exception may be swallowed in the middle of PyTorch's."""
+    def stop(*_):
+        os.write(sys.stderr.fileno(), f"aft-train {verb}: stopped before it began\n".encode())
+        os._exit(130)
+    interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if interrupts:
+        signal.signal(signal.SIGINT, stop)
+    module = importlib.import_module("aft_train." + VERBS[verb][0])
+    if interrupts:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return module
+
+
 def main(argv=None):
     """-> exit code: 0, 2 for wrong usage, or the verb's own."""
     argv = sys.argv[1:] if argv is None else argv
@@ -60,11 +76,7 @@ def main(argv=None):
     if taken:
         print(f"aft-train {argv[0]}: {taken}", file=sys.stderr)
         return 2
-    try:
-        module = importlib.import_module("aft_train." + VERBS[argv[0]][0])
-    except KeyboardInterrupt:
-        print(f"aft-train {argv[0]}: stopped before it began", file=sys.stderr)
-        return 130
+    module = load(argv[0])
     return module.main(argv[1:], f"aft-train {argv[0]}")
 
 
