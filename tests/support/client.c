@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "tests/support/program.h"
+
 enum { AT_A_TIME_MAX = 1024 };
 
 /* One request on its way. */
@@ -89,7 +91,7 @@ static void transfer_prepare(struct transfer *t, const struct daemon *d, const s
     (void)curl_easy_setopt(t->easy, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(t->easy, CURLOPT_PATH_AS_IS, 1L);
     (void)curl_easy_setopt(t->easy, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(t->easy, CURLOPT_TIMEOUT_MS, 2L * HANG_MS);
+    (void)curl_easy_setopt(t->easy, CURLOPT_TIMEOUT_MS, 2L * HANG_MS * (long)program_slowness());
     (void)curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, t->list);
     (void)curl_easy_setopt(t->easy, CURLOPT_WRITEFUNCTION, on_body);
     (void)curl_easy_setopt(t->easy, CURLOPT_WRITEDATA, reply);
