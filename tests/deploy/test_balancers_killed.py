@@ -130,7 +130,10 @@ class Reader(threading.Thread):
                 place = coming
                 got.extend(base64.b64decode(event.get("bytes_base64", "")))
                 if event.get("finish_reason") == "length":
-                    answer.read()
+                    try:
+                        answer.read()
+                    except (OSError, http.client.HTTPException):  # killed behind the end that it had told
+                        self.client.close()
                     return got, True
             raise http.client.IncompleteRead(b"")
         return self.patient(f"{body}", attempt)

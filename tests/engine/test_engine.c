@@ -142,7 +142,9 @@ static void expect_streams_alone(const char *const dirs[], size_t count)
         const struct engine_options alone = {.threads = 1, .streams_max = 1, .rows_max = 1};
         const struct engine_options together = {.threads = 2, .streams_max = STREAMS, .rows_max = ROWS};
         struct engine *one = open_engine(m, &alone), *many = open_engine(m, &together);
-        const size_t most = program_slowness() > 1 ? LENGTH / 2 : LENGTH,
+        const size_t most = LENGTH / (program_slowness() > 4   ? 4U
+                                      : program_slowness() > 1 ? 2U
+                                                               : 1U),
                      length = m->config.context < most ? m->config.context : most;
         uint8_t *bytes = zeroed(BYTES, 1);
         float *want = zeroed((size_t)BYTES * BYTE_VALUES, sizeof *want);

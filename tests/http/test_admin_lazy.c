@@ -78,6 +78,15 @@ static void a_lazy_model_is_loaded_when_it_is_asked_for(void **state)
     daemon_stop(&administered);
 }
 
+/* A model rests once the daemon has seen the end of its last request, which its client may know of before. */
+static void await_rest(const char *model)
+{
+    for (const int64_t end = test_now_ms() + HANG_MS; admin_is_in_use(model);) {
+        assert_true(test_now_ms() < end);
+        test_sleep_ms(LOOK_MS);
+    }
+}
+
 static void the_model_that_rested_longest_makes_room(void **state)
 {
     static const char rows[] = "--pass-rows-max=4096"; /* for a workspace of megabytes */
@@ -97,13 +106,17 @@ static void the_model_that_rested_longest_makes_room(void **state)
     administration_start(flag, rows);
     assert_string_equal(admin_state_of("c"), "idle"); /* it was the last of them at the start */
     free(model_text("b"));
+    await_rest("b");
     free(model_text("a"));
+    await_rest("a");
     free(text_after_loading("c"));
+    await_rest("c");
     assert_string_equal(admin_state_of("a"), "loaded");
     assert_string_equal(admin_state_of("b"), "idle");
     assert_string_equal(admin_state_of("c"), "loaded");
     assert_true(client_metric(&administered, "aftd_model_info{model=\"b\"") == 0);
     free(text_after_loading("b"));
+    await_rest("b");
     assert_string_equal(admin_state_of("a"), "idle");
     admin_act_well("a", "load");
     assert_string_equal(admin_state_of("c"), "idle");

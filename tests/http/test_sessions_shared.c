@@ -15,6 +15,7 @@
 
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
+#include "tests/support/program.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/redis_server.h"
 #include "tests/support/sessions.h"
@@ -176,7 +177,7 @@ static void of_two_that_go_on_from_one_place_the_first_to_end_wins(void **state)
     (void)state;
     start("--sessions-lease-ms=600000");
     put(&daemons[0], "chat", 201);
-    const int fd = hold(&daemons[0], "chat", 6000, &in);
+    const int fd = hold(&daemons[0], "chat", 6000 / (int)program_slowness(), &in);
     const char *keys = redis_server_ask(&server, "KEYS *:lease"), *key = strstr(keys, "aftd:");
     assert_non_null(key);
     (void)snprintf(lease, sizeof lease, "DEL %.*s", (int)strcspn(key, "\r\n"), key);

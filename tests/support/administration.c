@@ -104,6 +104,20 @@ static void read_of(const char *model, const char *field, char *out, size_t size
     json_decref(all);
 }
 
+bool admin_is_in_use(const char *model)
+{
+    json_t *all = admin_get("/admin/models"), *m;
+    bool is_in_use = false;
+    size_t i;
+    json_array_foreach(json_object_get(all, "models"), i, m)
+    {
+        if (strcmp(json_string_value(json_object_get(m, "model")), model) == 0)
+            is_in_use = json_is_true(json_object_get(m, "in_use"));
+    }
+    json_decref(all);
+    return is_in_use;
+}
+
 const char *admin_state_of(const char *model)
 {
     static char state[32];

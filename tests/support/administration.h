@@ -29,6 +29,8 @@ void admin_act_well(const char *model, const char *action);
 void admin_act_badly(const char *model, const char *action, long status, const char *code, const char *says);
 /* The state of a model, such as "loaded"; "" if it is not known. Static memory. */
 const char *admin_state_of(const char *model);
+/* Does a request have it? */
+bool admin_is_in_use(const char *model);
 /* Why it could not be loaded when that was last tried; "" if it could. Static memory. */
 const char *admin_failure_of(const char *model);
 /* What a reload reports: "loaded a, failed b". Static memory. */

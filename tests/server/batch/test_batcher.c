@@ -200,7 +200,8 @@ static void texts_are_those_of_the_plain_procedure(void **state)
 {
     (void)state;
     assert_int_equal(model_for(TASK_TEXT_GENERATION)->model->config.context, 512);
-    const size_t step = program_slowness() > 1 ? 3 : 1; /* a sanitizer sees in these what it sees in all */
+    /* A sanitizer sees in these what it sees in all. */
+    const size_t step = program_slowness() > 4 ? 6 : program_slowness() > 1 ? 3 : 1;
     for (size_t i = 0; i < ARRAY_LEN(limit_cases); i += step) {
         static uint8_t want[BYTES_MAX], got[BYTES_MAX];
         const struct ask *a = &limit_cases[i].ask;
