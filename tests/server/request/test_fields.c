@@ -61,7 +61,10 @@ static enum status read(const char *text, struct request *r, struct error *err)
     s.max_tokens_max = 1000;
     json_t *object = json_loads(text, JSON_ALLOW_NUL, NULL);
     assert_non_null(object);
-    *r = (struct request){.whole = 77, .tokens = 77, .seed = 77, .number = 77, .above = 77, .other = 77};
+    memset(r, 0, sizeof *r); /* the padding too: what was read is compared as bytes */
+    r->whole = r->tokens = r->seed = 77;
+    r->number = r->above = 77;
+    r->other = 77;
     const enum status st = fields_read(&list, object, &s, r, err);
     json_decref(object);
     return st;
