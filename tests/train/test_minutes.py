@@ -306,7 +306,9 @@ def test_contradictions_about_the_time_are_refused(wrong, wanted, here, capsys):
 def test_ctrl_c_while_pytorch_is_loaded_ends_without_a_traceback(here):
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONPYCACHEPREFIX": COMPILED}
     command = [sys.executable, str(PACKAGE / "aft_train_cli.py"), "text", "some words.txt", "--minutes", "100"]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    # What a shell runs in the background ignores Ctrl-C, and so would what these tests start.
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:
         try:
             deadline = time.monotonic() + WAIT_SECONDS
             while "torch" not in Path(f"/proc/{process.pid}/maps").read_text():
