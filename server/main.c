@@ -24,10 +24,10 @@
 #include "config/version.h"
 #include "engine/engine.h"
 #include "server/access/auth.h"
-#include "server/access/hosts.h"
+#include "server/request/hosts.h"
 #include "server/api/openapi.h"
 #include "server/api/routes.h"
-#include "server/api/service.h"
+#include "server/request/service.h"
 #include "server/api/version.h"
 #include "server/batch/batcher.h"
 #include "server/control/heartbeat.h"
@@ -43,10 +43,10 @@
 #include "server/core/service_manager.h"
 #include "server/core/short_spin.h"
 #include "server/core/watcher.h"
-#include "server/http/http.h"
+#include "server/request/request.h"
 #include "server/http/listeners.h"
-#include "server/job/job.h"
-#include "server/job/workers.h"
+#include "server/request/job.h"
+#include "server/request/workers.h"
 #include "server/session/sessions.h"
 
 ADDRESS_SPACE_CHECK;
@@ -67,11 +67,11 @@ struct daemon {
     struct mailboxes *mailboxes;
     struct hosting *hosting;
     struct watcher *watcher;
-    struct http *http;
+    struct requests *requests;
     struct hosts hosts;
     struct service service;
     struct service_sockets passed;
-    struct listeners listeners; /* until http has them */
+    struct listeners listeners; /* until the HTTP server has them */
     struct heartbeat heartbeat;
     struct reload reload;
     sigset_t signals;
@@ -212,7 +212,7 @@ static enum status start(struct daemon *d, struct error *err)
     if (st == OK)
         st = describe_engine(d->settings, err);
     if (st == OK)
-        st = http_check(d->settings, err);
+        st = requests_check(d->settings, err);
     if (st == OK && strcmp(d->settings->keys_file, "off") != 0)
         st = auth_create(&d->service.keys, d->settings->keys_file, err);
     if (st == OK) /* an address that somebody has is told before models are loaded, which takes long */
@@ -239,14 +239,14 @@ static enum status start(struct daemon *d, struct error *err)
     d->service.settings = d->settings;
     d->service.queue = batcher_queue(d->service.batcher);
     d->service.reload = &d->reload;
-    const struct http_app app = routes_app(&d->service);
-    return http_start(&d->http, d->settings, &d->listeners, d->watcher, d->mailboxes, &app, err);
+    d->service.routes = &routes;
+    return requests_start(&d->requests, &d->service, &d->listeners, d->watcher, d->mailboxes, err);
 }
 
 static void tell_ready(struct daemon *d)
 {
     d->heartbeat = (struct heartbeat){
-        .settings = d->settings, .batcher = d->service.batcher, .registry = d->hosting->registry, .http = d->http};
+        .settings = d->settings, .batcher = d->service.batcher, .registry = d->hosting->registry, .all = d->requests};
     service_manager_ready();
     heartbeat_begin(&d->heartbeat);
 }
@@ -289,7 +289,7 @@ static bool signal_within(struct daemon *d, uint32_t wait_ms)
 static bool wait_for_exchanges(struct daemon *d, uint32_t wait_ms)
 {
     const uint64_t end_ns = clock_now_ns() + wait_ms * CLOCK_NS_PER_MS;
-    while (http_exchanges(d->http) > 0) {
+    while (requests_count(d->requests) > 0) {
         if (clock_now_ns() >= end_ns || signal_within(d, DRAIN_LOOK_MS))
             return false;
     }
@@ -297,7 +297,7 @@ static bool wait_for_exchanges(struct daemon *d, uint32_t wait_ms)
 }
 
 /* A stream whose client asked for it ends now, and goes on elsewhere; one that has not begun is refused, likewise. */
-static void move(void *arg, struct exchange *x)
+static void move(void *arg, struct request *x)
 {
     (void)arg;
     if (x->job != NULL && x->job->moves)
@@ -308,11 +308,11 @@ static void move(void *arg, struct exchange *x)
 static bool wait_for_connections(struct daemon *d, uint32_t wait_ms)
 {
     const uint64_t end_ns = clock_now_ns() + wait_ms * CLOCK_NS_PER_MS;
-    while (http_connections(d->http) > 0) {
-        http_see_all(d->http, move, NULL); /* each time: a last request may have come */
-        http_close_idle(d->http);
+    while (http_connections(requests_http(d->requests)) > 0) {
+        requests_see_all(d->requests, move, NULL); /* each time: a last request may have come */
+        http_close_idle(requests_http(d->requests));
         if (clock_now_ns() >= end_ns || signal_within(d, DRAIN_LOOK_MS))
-            return http_exchanges(d->http) == 0;
+            return requests_count(d->requests) == 0;
     }
     return true;
 }
@@ -325,11 +325,11 @@ static void drain(struct daemon *d)
     log_info("draining: new requests are accepted for %u ms, running ones may continue for %u ms", s->drain_delay_ms,
              s->drain_timeout_ms);
     atomic_store(&d->service.draining, true);
-    http_close_after_answers(d->http);
+    http_close_after_answers(requests_http(d->requests));
     const bool hurry = signal_within(d, s->drain_delay_ms);
-    http_refuse_connections(d->http);
+    http_refuse_connections(requests_http(d->requests));
     if (hurry || !wait_for_connections(d, s->drain_timeout_ms))
-        log_warning("cancelling %u requests", http_exchanges(d->http));
+        log_warning("cancelling %u requests", requests_count(d->requests));
     workers_cancel(d->service.workers);
     batcher_cancel(d->service.batcher);
 }
@@ -342,9 +342,9 @@ static void stop(struct daemon *d)
     workers_stop(d->service.workers); /* what they had is with the engine, or done */
     hosting_stop(d->hosting);
     workers_stop(d->service.keepers); /* now every job is done, so no connection is suspended for long */
-    if (d->http != NULL)
+    if (d->requests != NULL)
         (void)wait_for_exchanges(d, LAST_ANSWERS_MS);
-    http_stop(d->http);
+    requests_stop(d->requests);
     listeners_close(&d->listeners);
     openapi_text_free(d->service.openapi);
     sessions_free(d->service.sessions);
@@ -392,7 +392,7 @@ static enum status check_all(const struct settings *s, struct error *err)
     if (st == OK)
         st = describe_engine(s, err);
     if (st == OK)
-        st = http_check(s, err);
+        st = requests_check(s, err);
     if (st == OK)
         st = listeners_check(s, err);
     if (st == OK)

@@ -9,17 +9,17 @@
 
 #include "config/config.h"
 #include "config/json.h"
-#include "server/api/api_request.h"
+#include "server/request/request.h"
 #include "server/api/model_change.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/api/service.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/request/service.h"
 #include "server/control/loader.h"
 #include "server/control/reload.h"
 #include "server/core/clock.h"
-#include "server/job/job.h"
+#include "server/request/job.h"
 #include "server/models/registry.h"
-#include "server/request/request_json.h"
+#include "server/fields/request_json.h"
 
 /* ---- models ---------------------------------------------------------------------------------------------------- */
 
@@ -43,9 +43,9 @@ static json_t *describe(const struct registry_model *row)
     return m;
 }
 
-void api_admin_models(struct exchange *x)
+void api_admin_models(struct request *x)
 {
-    const struct service *s = service_of(x);
+    const struct service *s = x->service;
     struct registry_model *rows = NULL;
     size_t count = 0;
     uint64_t bytes = 0;
@@ -72,7 +72,7 @@ static json_t *describe_change(const struct loader_change *c)
                      model_state_word(c->action == LOADER_UNLOAD ? MODEL_UNLOADED : MODEL_LOADED));
 }
 
-static void answer_change(struct exchange *x)
+static void answer_change(struct request *x)
 {
     if (request_job_ended_well(x))
         reply_send_json(x, 200, describe_change(loader_job_change(x->job)));
@@ -88,13 +88,13 @@ static const struct field table[] = {
 };
 const struct field_list admin_model_fields = FIELDS_OF(table);
 
-static enum status read_action(enum loader_action *ret, const struct exchange *x, struct error *err)
+static enum status read_action(enum loader_action *ret, const struct request *x, struct error *err)
 {
     struct fields f = {NULL};
     json_t *object = NULL;
     enum status st = request_json_parse(&object, x->body.bytes, x->body.size, err);
     if (st == OK)
-        st = fields_read(&admin_model_fields, object, service_of(x)->settings, &f, err);
+        st = fields_read(&admin_model_fields, object, x->service->settings, &f, err);
     if (st == OK && f.action == NULL)
         st = error_set_param(err, ERR_ARGUMENT, "action", "\"action\" is missing; expected load, unload or reload");
     if (st == OK && !loader_action_find(json_string_value(f.action), ret))
@@ -104,29 +104,29 @@ static enum status read_action(enum loader_action *ret, const struct exchange *x
     return st;
 }
 
-void api_admin_model(struct exchange *x)
+void api_admin_model(struct request *x)
 {
     struct error err;
     enum loader_action action = LOADER_LOAD;
     if (read_action(&action, x, &err) == OK)
-        model_change_submit(x, action, x->api->segments[0], answer_change);
+        model_change_submit(x, action, x->segments[0], answer_change);
     else
         reply_send_error(x, &err);
 }
 
-void api_admin_reload(struct exchange *x)
+void api_admin_reload(struct request *x)
 {
     model_change_submit(x, LOADER_CONFIG, "", answer_change);
 }
 
 /* ---- settings -------------------------------------------------------------------------------------------------- */
 
-void api_admin_config(struct exchange *x)
+void api_admin_config(struct request *x)
 {
     struct config *config = malloc(sizeof *config); /* tens of kilobytes */
     json_t *all = NULL;
     if (config != NULL) {
-        reload_config(service_of(x)->reload, config);
+        reload_config(x->service->reload, config);
         all = config_describe(config);
     }
     free(config);
@@ -136,10 +136,10 @@ void api_admin_config(struct exchange *x)
 /* ---- the end --------------------------------------------------------------------------------------------------- */
 
 /* Sends SIGTERM, once only: a second request must not cut the draining short, as a second signal would. */
-void api_admin_drain(struct exchange *x)
+void api_admin_drain(struct request *x)
 {
     static atomic_bool asked;
-    if (!atomic_exchange(&asked, true) && !atomic_load(&service_of(x)->draining))
+    if (!atomic_exchange(&asked, true) && !atomic_load(&x->service->draining))
         (void)kill(getpid(), SIGTERM);
     reply_send_json(x, 202, json_pack("{s:s}", "status", "draining"));
 }

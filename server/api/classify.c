@@ -10,18 +10,18 @@
 #include "config/json.h"
 #include "config/settings.h"
 #include "engine/logits.h"
-#include "server/api/api_request.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/api/request_model.h"
-#include "server/api/request_picture.h"
-#include "server/api/request_query.h"
-#include "server/api/request_type.h"
-#include "server/api/service.h"
+#include "server/request/request.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/operation/request_picture.h"
+#include "server/request/request_query.h"
+#include "server/request/request_type.h"
+#include "server/request/service.h"
 #include "server/models/registry.h"
-#include "server/request/multipart.h"
-#include "server/request/request_inputs.h"
-#include "server/request/request_json.h"
+#include "server/fields/multipart.h"
+#include "server/operation/picture_inputs.h"
+#include "server/fields/request_json.h"
 
 enum { TOP_K_DEFAULT = 5, PARAM_MAX = 32 };
 
@@ -75,10 +75,10 @@ static json_t *describe(const struct job *j, uint32_t input, uint32_t top_k)
                      (int)side.width, "height", (int)side.height);
 }
 
-static void answer(struct exchange *x)
+static void answer(struct request *x)
 {
     struct job *j = x->job;
-    const uint32_t top_k = ((const struct classification *)x->api->state)->top_k, count = classify_job_of(j)->count;
+    const uint32_t top_k = ((const struct classification *)x->state)->top_k, count = classify_job_of(j)->count;
     request_inputs_done(j);
     if (!request_job_ended_well(x))
         return;
@@ -137,10 +137,10 @@ static enum status check_files(const struct given *g, struct error *err)
 }
 
 /* Find the model, then read what it is to classify. */
-static enum status read_input(struct exchange *x, const struct fields *f, const struct given *g,
+static enum status read_input(struct request *x, const struct fields *f, const struct given *g,
                               struct request_inputs **ret, struct error *err)
 {
-    struct classification *state = x->api->state;
+    struct classification *state = x->state;
     struct hosted_model *model;
     const bool is_text = g->is_json && f->images == NULL;
     enum status st = request_model_acquire(x, json_string_value(f->model),
@@ -160,15 +160,15 @@ static enum status read_input(struct exchange *x, const struct fields *f, const 
 }
 
 /* The fields of the body's object, or of its form, override the query's. */
-static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+static enum status prepare(struct request *x, struct job **ret, struct error *err)
 {
     struct request_inputs *r = NULL;
-    const struct settings *settings = service_of(x)->settings;
+    const struct settings *settings = x->service->settings;
     struct given g = {.is_json = request_type_is(x, "application/json"),
                       .is_form = request_type_is(x, "multipart/form-data")};
     struct fields f = {.top_k = TOP_K_DEFAULT};
     json_t *object = NULL;
-    enum status st = fields_read(&classify_query, x->api->query, settings, &f, err);
+    enum status st = fields_read(&classify_query, x->query, settings, &f, err);
     if (st == OK && g.is_json)
         st = request_json_parse(&object, x->body.bytes, x->body.size, err);
     else if (st == OK && (object = json_object()) == NULL)
@@ -187,7 +187,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     return st;
 }
 
-void api_classify(struct exchange *x)
+void api_classify(struct request *x)
 {
     struct error err;
     struct job *j = NULL;

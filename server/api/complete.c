@@ -8,20 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/api/api_request.h"
+#include "server/request/request.h"
 #include "server/api/events.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/api/request_model.h"
-#include "server/api/request_picture.h"
-#include "server/api/request_query.h"
-#include "server/api/service.h"
-#include "server/job/workers.h"
-#include "server/kinds/complete.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/operation/request_picture.h"
+#include "server/request/request_query.h"
+#include "server/request/service.h"
+#include "server/request/workers.h"
+#include "server/operation/complete.h"
 #include "server/media/picture_grid.h"
 #include "server/media/png.h"
 #include "server/models/registry.h"
-#include "server/request/generate_request.h"
+#include "server/api/generate_request.h"
 
 /* ---- the query ------------------------------------------------------------------------------------------------- */
 
@@ -103,7 +103,7 @@ static enum status fill(struct job *j, uint32_t i, const struct request_seen *se
     return OK;
 }
 
-static void answer_picture(struct exchange *x)
+static void answer_picture(struct request *x)
 {
     struct job *j = x->job;
     struct completing *s = (struct completing *)j->work;
@@ -115,8 +115,8 @@ static void answer_picture(struct exchange *x)
         reply_send_error(x, &err);
     } else {
         (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)complete_job_of(j)->in.sampler.seed);
-        http_add_header(x, "X-Seed", seed);
-        http_reply(x, 200, "image/png", s->png, s->png_bytes);
+        request_add_header(x, "X-Seed", seed);
+        request_reply(x, 200, "image/png", s->png, s->png_bytes);
         s->png = NULL; /* taken */
     }
 }
@@ -124,7 +124,7 @@ static void answer_picture(struct exchange *x)
 /* ---- events ---------------------------------------------------------------------------------------------------- */
 
 /* Rows [from, to) of a sample. */
-static enum http_piece say_rows(const struct job *j, uint32_t sample, uint32_t from, uint32_t to, char **piece,
+static enum request_piece say_rows(const struct job *j, uint32_t sample, uint32_t from, uint32_t to, char **piece,
                                 size_t *bytes)
 {
     const struct complete_job *c = complete_job_of(j);
@@ -137,12 +137,12 @@ static enum http_piece say_rows(const struct job *j, uint32_t sample, uint32_t f
     return event_say(NULL, event, piece, bytes);
 }
 
-static enum http_piece say_finish(struct exchange *x, char **piece, size_t *bytes)
+static enum request_piece say_finish(struct request *x, char **piece, size_t *bytes)
 {
     const struct job *j = x->job;
     const struct complete_input *in = &complete_job_of(j)->in;
     const struct job_result *r = job_result(j);
-    struct completion *state = x->api->state;
+    struct completion *state = x->state;
     const json_int_t given = in->known_count, generated = r->generated;
     state->said_finish = true;
     request_job_note_times(x);
@@ -156,9 +156,9 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
                      piece, bytes);
 }
 
-static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
+static enum request_piece read_piece(struct request *x, char **piece, size_t *bytes)
 {
-    struct completion *state = x->api->state;
+    struct completion *state = x->state;
     uint32_t sample, rows;
     switch (complete_read_rows(x->job, state->read, &sample, &rows)) {
     case JOB_EVENT_BYTES: {
@@ -169,13 +169,13 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
     case JOB_EVENT_PING:
         return event_say_ping(piece, bytes);
     case JOB_EVENT_END:
-        return state->said_finish ? HTTP_END : say_finish(x, piece, bytes);
+        return state->said_finish ? REQUEST_END : say_finish(x, piece, bytes);
     default:
-        return HTTP_LATER;
+        return REQUEST_LATER;
     }
 }
 
-static void answer_events(struct exchange *x)
+static void answer_events(struct request *x)
 {
     events_reply(x, read_piece);
 }
@@ -183,10 +183,10 @@ static void answer_events(struct exchange *x)
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* Checks that concern more than one field. */
-static enum status check(const struct exchange *x, const struct hosted_model *e, struct fields *f, struct error *err)
+static enum status check(const struct request *x, const struct hosted_model *e, struct fields *f, struct error *err)
 {
     const uint32_t *size = e->model->config.size;
-    const bool is_given = ((const struct completion *)x->api->state)->given.size > 0;
+    const bool is_given = ((const struct completion *)x->state)->given.size > 0;
     const bool starts = engine_info(e->engine)->starts;
     const struct picture_grid g = picture_grid_lay_out((uint32_t)f->n, size, (uint32_t)f->scale);
     if (f->rows < 0)
@@ -211,10 +211,10 @@ static enum status check(const struct exchange *x, const struct hosted_model *e,
 }
 
 /* What is to be done besides drawing sub-pixels. */
-static enum status plan(struct exchange *x, struct completing *s, struct hosted_model *e,
+static enum status plan(struct request *x, struct completing *s, struct hosted_model *e,
                         const struct complete_input *in, struct error *err)
 {
-    const struct completion *state = x->api->state;
+    const struct completion *state = x->state;
     struct job_work *k = &s->source.work;
     const struct picture_grid g = picture_grid_lay_out(in->samples, e->model->config.size, state->scale);
     const uint64_t painted = (uint64_t)g.width * g.height;
@@ -230,10 +230,10 @@ static enum status plan(struct exchange *x, struct completing *s, struct hosted_
     return st == OK ? request_picture_add(&s->source, x, &state->given, err) : st;
 }
 
-static enum status build(struct exchange *x, struct hosted_model *e, const struct fields *f, struct job **ret,
+static enum status build(struct request *x, struct hosted_model *e, const struct fields *f, struct job **ret,
                          struct error *err)
 {
-    struct completion *state = x->api->state;
+    struct completion *state = x->state;
     const struct model_config *c = &e->model->config;
     struct complete_input in = {
         .row_count = 3 * c->size[1],
@@ -262,26 +262,26 @@ static enum status build(struct exchange *x, struct hosted_model *e, const struc
     return st;
 }
 
-static enum status read_request(struct exchange *x, struct job **ret, struct error *err)
+static enum status read_request(struct request *x, struct job **ret, struct error *err)
 {
-    struct completion *state = x->api->state;
+    struct completion *state = x->state;
     struct fields f = {.sampler = SAMPLER_FIELDS_UNSAID, .rows = -1, .n = 1, .scale = 1, .seed = -1};
     struct hosted_model *e;
     enum status st = request_picture_find_one(&state->given, x, &complete_query, err);
     if (st == OK)
-        st = fields_read(&complete_query, x->api->query, service_of(x)->settings, &f, err);
+        st = fields_read(&complete_query, x->query, x->service->settings, &f, err);
     if (st == OK)
         st = request_model_acquire(x, json_string_value(f.model), TASK_IMAGE_GENERATION, &e, err);
     if (st != OK)
         return st;
     state->scale = (uint32_t)f.scale;
-    x->api->timeout_ms = (uint32_t)f.timeout_ms;
+    x->timeout_ms = (uint32_t)f.timeout_ms;
     state->streams = events_wanted(x, f.stream);
     st = check(x, e, &f, err);
     return st == OK ? build(x, e, &f, ret, err) : st;
 }
 
-void api_complete(struct exchange *x)
+void api_complete(struct request *x)
 {
     struct error err;
     struct job *j = NULL;

@@ -5,13 +5,13 @@
 
 #include <stdlib.h>
 
-#include "server/api/api_request.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/api/request_model.h"
-#include "server/api/service.h"
+#include "server/request/request.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/request/service.h"
 #include "server/coding/archive.h"
-#include "server/kinds/code.h"
+#include "server/operation/code.h"
 #include "server/models/registry.h"
 
 /* Texts are borrowed from the JSON that the query became. */
@@ -39,24 +39,24 @@ struct coding {
 /* ---- the answer ------------------------------------------------------------------------------------------------- */
 
 /* What came of the blocks; a text that is right is the answer's, and *text becomes NULL. */
-static void say(struct exchange *x, uint8_t **text)
+static void say(struct request *x, uint8_t **text)
 {
-    const struct coding *c = x->api->state;
+    const struct coding *c = x->state;
     struct error err;
     uint8_t *bytes = *text;
     size_t size = c->archive.text_bytes;
     const enum status st = c->restores ? archive_check_text(&c->archive, *text, &err)
-                                       : archive_make(&bytes, &size, &c->blocks, &x->api->hosted->identity, &err);
+                                       : archive_make(&bytes, &size, &c->blocks, &x->hosted->identity, &err);
     if (st != OK) {
         reply_send_error(x, &err);
         return;
     }
     if (c->restores)
         *text = NULL;
-    http_reply(x, 200, "application/octet-stream", (char *)bytes, size);
+    request_reply(x, 200, "application/octet-stream", (char *)bytes, size);
 }
 
-static void answer(struct exchange *x)
+static void answer(struct request *x)
 {
     if (request_job_ended_well(x))
         say(x, &code_job_of(x->job)->in.text);
@@ -64,30 +64,30 @@ static void answer(struct exchange *x)
 
 /* ---- requests --------------------------------------------------------------------------------------------------- */
 
-static enum status read_query(struct exchange *x, struct error *err)
+static enum status read_query(struct request *x, struct error *err)
 {
     struct fields f = {0};
     struct hosted_model *e;
-    enum status st = fields_read(&compress_query, x->api->query, service_of(x)->settings, &f, err);
+    enum status st = fields_read(&compress_query, x->query, x->service->settings, &f, err);
     if (st == OK)
         st = request_model_acquire(x, json_string_value(f.model), TASK_TEXT_GENERATION, &e, err);
-    x->api->timeout_ms = (uint32_t)f.timeout_ms;
+    x->timeout_ms = (uint32_t)f.timeout_ms;
     return st;
 }
 
-static enum status split_body(struct exchange *x, struct coding *c, struct error *err)
+static enum status split_body(struct request *x, struct coding *c, struct error *err)
 {
     const enum status st = request_type_check_size(x->body.size, COMPRESS_BYTES_MAX, err);
     return st == OK ? archive_split(&c->blocks, x->body.bytes, x->body.size, err) : st;
 }
 
-static enum status open_body(struct exchange *x, struct coding *c, struct error *err)
+static enum status open_body(struct request *x, struct coding *c, struct error *err)
 {
     enum status st = request_type_check_size(x->body.size, ARCHIVE_BYTES_MAX, err);
     if (st == OK)
         st = archive_read(&c->archive, x->body.bytes, x->body.size, err);
     if (st == OK)
-        st = model_identity_check(&x->api->hosted->identity, &c->archive.id, "the archive", "body", err);
+        st = model_identity_check(&x->hosted->identity, &c->archive.id, "the archive", "body", err);
     if (st == OK)
         st = archive_open(&c->blocks, &c->archive, err);
     c->archive.blocks = NULL; /* the body is about to be dropped */
@@ -95,7 +95,7 @@ static enum status open_body(struct exchange *x, struct coding *c, struct error 
 }
 
 /* *ret: the job that codes the blocks; left NULL if there is nothing to code. */
-static enum status prepare(struct exchange *x, struct coding *c, struct job **ret, struct error *err)
+static enum status prepare(struct request *x, struct coding *c, struct job **ret, struct error *err)
 {
     const struct job_kind *kind = c->restores ? &job_kind_decompress : &job_kind_compress;
     enum status st = read_query(x, err);
@@ -103,11 +103,11 @@ static enum status prepare(struct exchange *x, struct coding *c, struct job **re
         st = c->restores ? open_body(x, c, err) : split_body(x, c, err);
     if (st != OK || c->blocks.count == 0)
         return st;
-    st = code_job_create(ret, kind, x->api->hosted, &c->blocks);
+    st = code_job_create(ret, kind, x->hosted, &c->blocks);
     return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
 }
 
-static void code(struct exchange *x, bool restores)
+static void code(struct request *x, bool restores)
 {
     struct error err;
     struct job *j = NULL;
@@ -124,12 +124,12 @@ static void code(struct exchange *x, bool restores)
         archive_blocks_clear(&c->blocks);
 }
 
-void api_compress(struct exchange *x)
+void api_compress(struct request *x)
 {
     code(x, false);
 }
 
-void api_decompress(struct exchange *x)
+void api_decompress(struct request *x)
 {
     code(x, true);
 }

@@ -11,19 +11,19 @@
 #include "config/json.h"
 #include "config/settings.h"
 #include "engine/engine.h"
-#include "server/api/api_request.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/api/request_model.h"
-#include "server/api/request_picture.h"
-#include "server/api/service.h"
+#include "server/request/request.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/operation/request_picture.h"
+#include "server/request/service.h"
 #include "server/core/little_endian.h"
-#include "server/kinds/embed.h"
+#include "server/operation/embed.h"
 #include "server/models/registry.h"
-#include "server/request/generate_request.h"
-#include "server/request/prompts.h"
-#include "server/request/request_inputs.h"
-#include "server/request/request_json.h"
+#include "server/api/generate_request.h"
+#include "server/api/prompts.h"
+#include "server/operation/picture_inputs.h"
+#include "server/fields/request_json.h"
 
 _Static_assert(GENERATE_PROMPTS_MAX <= CLASSIFY_INPUTS_MAX, "a text classifier takes all texts that may be sent");
 
@@ -113,10 +113,10 @@ static json_t *describe_all(const struct job *j, bool base64, float *room, uint3
     return list;
 }
 
-static void answer(struct exchange *x)
+static void answer(struct request *x)
 {
     struct job *j = x->job;
-    const struct embedding *state = x->api->state;
+    const struct embedding *state = x->state;
     const uint32_t dim = engine_info(j->model->engine)->dim;
     if (j->kind == &job_kind_classify)
         request_inputs_done(j);
@@ -136,7 +136,7 @@ static void answer(struct exchange *x)
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* A model that is named may be of any task that fits the inputs; else the one that such inputs usually go to. */
-static enum status pick_model(struct exchange *x, const struct fields *f, struct hosted_model **ret, struct error *err)
+static enum status pick_model(struct request *x, const struct fields *f, struct hosted_model **ret, struct error *err)
 {
     const bool pictures = f->images != NULL;
     const enum model_task usual = pictures ? TASK_IMAGE_CLASSIFICATION : TASK_TEXT_GENERATION;
@@ -237,7 +237,7 @@ static enum status add_texts(struct request_inputs *r, const struct prompts *p, 
 }
 
 /* For a classifier: of pictures if `p` is NULL. */
-static enum status make_batch(struct exchange *x, const struct fields *f, const struct prompts *p,
+static enum status make_batch(struct request *x, const struct fields *f, const struct prompts *p,
                               struct hosted_model *m, struct job **ret, struct error *err)
 {
     struct request_inputs *r = request_inputs_create(m, NULL, err);
@@ -254,7 +254,7 @@ static enum status make_batch(struct exchange *x, const struct fields *f, const 
     return st;
 }
 
-static enum status make_job(struct exchange *x, const struct fields *f, struct hosted_model *m, struct job **ret,
+static enum status make_job(struct request *x, const struct fields *f, struct hosted_model *m, struct job **ret,
                             struct error *err)
 {
     struct prompts p = {0};
@@ -270,10 +270,10 @@ static enum status make_job(struct exchange *x, const struct fields *f, struct h
     return st;
 }
 
-static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+static enum status prepare(struct request *x, struct job **ret, struct error *err)
 {
-    struct embedding *state = x->api->state;
-    const struct settings *s = service_of(x)->settings;
+    struct embedding *state = x->state;
+    const struct settings *s = x->service->settings;
     struct fields f = {0};
     struct hosted_model *m = NULL;
     json_t *object = NULL;
@@ -293,7 +293,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     if (st != OK)
         return st;
     assert(*ret != NULL);
-    x->api->timeout_ms = (uint32_t)f.timeout_ms;
+    x->timeout_ms = (uint32_t)f.timeout_ms;
     state->base64 = f.format == BASE64;
     (*ret)->item.priority = f.priority;
     (*ret)->answer_bytes =
@@ -301,7 +301,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     return OK;
 }
 
-void api_openai_embeddings(struct exchange *x)
+void api_openai_embeddings(struct request *x)
 {
     struct error err;
     struct job *j = NULL;

@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "config/json.h"
-#include "server/api/api_request.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/job/job.h"
+#include "server/request/request.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/request/job.h"
 
-enum http_piece event_say(const char *id, json_t *event, char **piece, size_t *bytes)
+enum request_piece event_say(const char *id, json_t *event, char **piece, size_t *bytes)
 {
     char *text = json_print(event, REPLY_JSON_FLAGS);
     json_decref(event);
@@ -23,27 +23,27 @@ enum http_piece event_say(const char *id, json_t *event, char **piece, size_t *b
     free(text);
     if (n < 0) {
         *piece = NULL; /* asprintf leaves it undefined */
-        return HTTP_BROKEN;
+        return REQUEST_BROKEN;
     }
     *bytes = (size_t)n;
-    return HTTP_PIECE;
+    return REQUEST_PIECE;
 }
 
-json_t *event_describe_error(struct exchange *x)
+json_t *event_describe_error(struct request *x)
 {
     const struct job_result *r = job_result(x->job);
     struct error err;
     (void)error_set(&err, r->status, "%s", r->message);
-    x->api->error = r->status;
+    x->error = r->status;
     return reply_describe_error(&err);
 }
 
-enum http_piece event_say_ping(char **piece, size_t *bytes)
+enum request_piece event_say_ping(char **piece, size_t *bytes)
 {
     static const char ping[] = ": ping\n\n";
     *bytes = sizeof ping - 1;
     *piece = strdup(ping);
-    return *piece != NULL ? HTTP_PIECE : HTTP_BROKEN;
+    return *piece != NULL ? REQUEST_PIECE : REQUEST_BROKEN;
 }
 
 /* Does the header name the type, without the weight 0 (RFC 9110, 12.4.2)? */
@@ -56,12 +56,12 @@ static bool accepts(const char *accept, const char *type)
     return weight == NULL || weight >= end || strtod(weight + 2, NULL) > 0.0;
 }
 
-bool events_wanted(const struct exchange *x, enum field_switch said)
+bool events_wanted(const struct request *x, enum field_switch said)
 {
-    return said != FIELD_UNSAID ? said == FIELD_TRUE : accepts(http_header(x, "Accept"), EVENT_STREAM);
+    return said != FIELD_UNSAID ? said == FIELD_TRUE : accepts(request_header(x, "Accept"), EVENT_STREAM);
 }
 
-void events_reply(struct exchange *x, http_reader *reader)
+void events_reply(struct request *x, request_reader *reader)
 {
     const struct job_result *r = job_result(x->job);
     if (job_is_done(x->job) && r->status != OK && r->generated == 0) {
@@ -70,7 +70,7 @@ void events_reply(struct exchange *x, http_reader *reader)
         return;
     }
     request_job_tell_dropped(x);
-    http_add_header(x, "Cache-Control", "no-cache");
-    http_add_header(x, "X-Accel-Buffering", "no");
-    http_reply_stream(x, EVENT_STREAM, reader);
+    request_add_header(x, "Cache-Control", "no-cache");
+    request_add_header(x, "X-Accel-Buffering", "no");
+    request_reply_stream(x, EVENT_STREAM, reader);
 }

@@ -4,22 +4,22 @@
 
 #include <jansson.h>
 
-#include "server/http/http.h"
-#include "server/request/fields.h"
+#include "server/request/request.h"
+#include "server/fields/fields.h"
 
 #define EVENT_STREAM "text/event-stream"
 
 /* "data: JSON\n\n", after "id: ID\n" unless `id` is NULL, which has no line end; takes `event`, which may be NULL for
- * want of memory: HTTP_BROKEN. */
-enum http_piece event_say(const char *id, json_t *event, char **piece, size_t *bytes);
+ * want of memory: REQUEST_BROKEN. */
+enum request_piece event_say(const char *id, json_t *event, char **piece, size_t *bytes);
 /* The error that the exchange's job ended with, for one of these. */
-json_t *event_describe_error(struct exchange *x);
+json_t *event_describe_error(struct request *x);
 /* A comment, so that nobody takes the silence for the end. */
-enum http_piece event_say_ping(char **piece, size_t *bytes);
+enum request_piece event_say_ping(char **piece, size_t *bytes);
 
 /* Does the client ask for events: by a field, or else by its Accept header? */
-bool events_wanted(const struct exchange *x, enum field_switch said);
+bool events_wanted(const struct request *x, enum field_switch said);
 /* Answer with the events of `reader`, or with the error of a job that ended before its first. */
-void events_reply(struct exchange *x, http_reader *reader);
+void events_reply(struct request *x, request_reader *reader);
 
 #endif

@@ -8,15 +8,15 @@
 #include <string.h>
 
 #include "engine/logits.h"
-#include "server/api/api_request.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/api/request_model.h"
-#include "server/api/request_picture.h"
-#include "server/api/request_query.h"
-#include "server/api/service.h"
-#include "server/job/workers.h"
-#include "server/kinds/classify.h"
+#include "server/request/request.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/operation/request_picture.h"
+#include "server/request/request_query.h"
+#include "server/request/service.h"
+#include "server/request/workers.h"
+#include "server/operation/classify.h"
 #include "server/media/drawing.h"
 #include "server/media/explanation.h"
 #include "server/media/picture_fit.h"
@@ -123,17 +123,17 @@ static enum status conclude_biases(struct job *j, struct error *err)
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
 
-static void add_number(struct exchange *x, const char *name, uint32_t value)
+static void add_number(struct request *x, const char *name, uint32_t value)
 {
     char text[16] = "all";
     if (value != UINT32_MAX)
         (void)snprintf(text, sizeof text, "%u", value);
-    http_add_header(x, name, text);
+    request_add_header(x, name, text);
 }
 
 _Static_assert(ENGINE_ALL_HEADS == UINT32_MAX && DRAW_ALL_LAYERS == UINT32_MAX, "what add_number calls all");
 
-static void answer(struct exchange *x)
+static void answer(struct request *x)
 {
     struct job *j = x->job;
     struct explaining *s = (struct explaining *)j->work;
@@ -149,25 +149,25 @@ static void answer(struct exchange *x)
         char prediction[HTTP_HEADER_VALUE_MAX];
         logits_top(&best, 1, classify_job_of(j)->logits, s->source.model->model->config.classes);
         (void)snprintf(prediction, sizeof prediction, "%u %.4f", best.index, best.probability);
-        http_add_header(x, "X-Explain-Prediction", prediction);
+        request_add_header(x, "X-Explain-Prediction", prediction);
     }
-    http_add_header(x, "X-Explain-View", explain_view_word(s->what.view));
+    request_add_header(x, "X-Explain-View", explain_view_word(s->what.view));
     add_number(x, "X-Explain-Layer", s->what.layer);
     add_number(x, "X-Explain-Head", s->what.head);
-    http_reply(x, 200, "image/png", s->png, s->png_bytes);
+    request_reply(x, 200, "image/png", s->png, s->png_bytes);
     s->png = NULL; /* taken */
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* Models for any task have biases; but without a name a picture classifier is meant. */
-static enum status resolve(struct exchange *x, struct explaining *s, struct multipart_part *given, struct error *err)
+static enum status resolve(struct request *x, struct explaining *s, struct multipart_part *given, struct error *err)
 {
     struct fields f = {0};
     struct hosted_model *e;
     enum status st = request_picture_find_one(given, x, &explain_query, err);
     if (st == OK)
-        st = fields_read(&explain_query, x->api->query, service_of(x)->settings, &f, err);
+        st = fields_read(&explain_query, x->query, x->service->settings, &f, err);
     const struct explain_request wish = {
         .view = json_string_value(f.view),
         .layer = json_string_value(f.layer),
@@ -182,7 +182,7 @@ static enum status resolve(struct exchange *x, struct explaining *s, struct mult
     return st == OK ? request_inputs_init(&s->source, e, fill, json_string_value(f.size), err) : st;
 }
 
-static enum status plan_map(struct exchange *x, struct explaining *s, const struct multipart_part *given,
+static enum status plan_map(struct request *x, struct explaining *s, const struct multipart_part *given,
                             struct error *err)
 {
     struct job_work *k = &s->source.work;
@@ -195,7 +195,7 @@ static enum status plan_map(struct exchange *x, struct explaining *s, const stru
     return request_picture_add(&s->source, x, given, err);
 }
 
-static enum status make_job(struct exchange *x, struct explaining *s, const struct multipart_part *given,
+static enum status make_job(struct request *x, struct explaining *s, const struct multipart_part *given,
                             struct job **ret, struct error *err)
 {
     struct job_work *k = &s->source.work;
@@ -210,7 +210,7 @@ static enum status make_job(struct exchange *x, struct explaining *s, const stru
     return st == OK ? request_inputs_job(ret, &s->source, err) : st;
 }
 
-void api_explain(struct exchange *x)
+void api_explain(struct request *x)
 {
     struct error err;
     struct job *j = NULL;

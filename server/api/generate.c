@@ -10,20 +10,20 @@
 #include <string.h>
 
 #include "config/json_memory.h"
-#include "server/api/api_request.h"
+#include "server/request/request.h"
 #include "server/api/events.h"
 #include "server/api/generate_session.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/api/request_model.h"
-#include "server/api/service.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/request/service.h"
 #include "server/api/session_work.h"
 #include "server/api/stream_place.h"
 #include "server/api/text_reader.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/models/registry.h"
-#include "server/request/generate_request.h"
+#include "server/api/generate_request.h"
 #include "server/session/sessions.h"
 #include "server/session/state_blob.h"
 
@@ -60,7 +60,7 @@ static json_t *describe_usage(const struct job *j)
     const struct job_result *r = job_result(j);
     const json_int_t prompt = (json_int_t)j->given, generated = r->generated;
     return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", generated, "total_tokens",
-                     prompt + generated, "prompt_tokens_dropped", (json_int_t)generate_job_of(j)->prompt_dropped);
+                     prompt + generated, "prompt_tokens_dropped", (json_int_t)j->dropped);
 }
 
 /* {"byte", "logprob"}, the latter null if it is not known; NULL for want of memory. */
@@ -125,11 +125,11 @@ static void describe_text(json_t *to, const struct generation *g, const struct w
         json_put(to, "logprobs", json_incref(t->told));
 }
 
-static json_t *describe_texts(const struct exchange *x, const struct whole_text *texts)
+static json_t *describe_texts(const struct request *x, const struct whole_text *texts)
 {
     const struct job *j = x->job;
     const struct generate_job *generated = generate_job_of(j);
-    const struct generation *g = x->api->state;
+    const struct generation *g = x->state;
     json_t *whole = json_pack("{s:s}", "model", j->model->model->name);
     if (!is_several(j)) {
         describe_text(whole, g, &texts[0], 0);
@@ -150,14 +150,14 @@ static json_t *describe_texts(const struct exchange *x, const struct whole_text 
     return whole;
 }
 
-static void answer_whole(struct exchange *x)
+static void answer_whole(struct request *x)
 {
     struct job *j = x->job;
     if (job_result(j)->status != OK)
         generate_session_end(x, false);
     if (!request_job_ended_well(x))
         return;
-    struct generation *g = x->api->state;
+    struct generation *g = x->state;
     const struct whole_text *texts = text_reader_read_all(g->reader, g->bytes_base64, tell, generate_job_of(j));
     json_t *answer = texts != NULL ? describe_texts(x, texts) : NULL;
     char *text = json_print(answer, REPLY_JSON_FLAGS);
@@ -171,7 +171,7 @@ static void answer_whole(struct exchange *x)
 /* ---- streams --------------------------------------------------------------------------------------------------- */
 
 /* An event, with the id of the place after it. */
-static enum http_piece say(const struct generation *g, json_t *event, char **piece, size_t *bytes)
+static enum request_piece say(const struct generation *g, json_t *event, char **piece, size_t *bytes)
 {
     char id[STREAM_PLACE_MAX + 1];
     stream_place_print(&g->place, id);
@@ -184,23 +184,23 @@ static bool is_beyond_end(const struct generation *g, const struct job *j)
     return job_result(j)->finish < FINISH_TIMEOUT && text_reader_to_skip(g->reader) > 0;
 }
 
-static enum http_piece say_failure(struct exchange *x, char **piece, size_t *bytes)
+static enum request_piece say_failure(struct request *x, char **piece, size_t *bytes)
 {
-    const struct generation *g = x->api->state;
+    const struct generation *g = x->state;
     struct error err;
     generate_session_end(x, false);
     if (job_result(x->job)->status != OK)
         return say(g, event_describe_error(x), piece, bytes);
-    x->api->error = error_set_param(&err, ERR_CONFLICT, "Last-Event-ID",
+    x->error = error_set_param(&err, ERR_CONFLICT, "Last-Event-ID",
                                     "the text ends before the place that the id names: it is not the same text");
     return say(g, reply_describe_error(&err), piece, bytes);
 }
 
-static enum http_piece say_finish(struct exchange *x, char **piece, size_t *bytes)
+static enum request_piece say_finish(struct request *x, char **piece, size_t *bytes)
 {
     const struct job *j = x->job;
     const struct job_result *r = job_result(j);
-    struct generation *g = x->api->state;
+    struct generation *g = x->state;
     g->said_finish = true;
     request_job_note_times(x);
     g->place.is_end = !g->is_cut_off;
@@ -211,14 +211,14 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
                               (json_int_t)generate_job_of(j)->in.sampler.seed, "model", j->model->model->name);
     if (g->return_state)
         json_put(event, "state", describe_state(j));
-    const enum http_piece said = say(g, event, piece, bytes);
-    generate_session_end(x, said == HTTP_PIECE && r->finish <= FINISH_TIMEOUT);
+    const enum request_piece said = say(g, event, piece, bytes);
+    generate_session_end(x, said == REQUEST_PIECE && r->finish <= FINISH_TIMEOUT);
     return said;
 }
 
-static enum http_piece say_text(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
+static enum request_piece say_text(const struct request *x, const struct text_piece *p, char **piece, size_t *bytes)
 {
-    struct generation *g = x->api->state;
+    struct generation *g = x->state;
     json_t *event = json_pack("{s:o, s:i, s:I}", "text", json_stringn(p->text, p->text_bytes), "index", (int)p->sample,
                               "tokens", (json_int_t)p->generated);
     if (g->bytes_base64)
@@ -233,24 +233,24 @@ static enum http_piece say_text(const struct exchange *x, const struct text_piec
 }
 
 /* While all that comes is left out, the job is never silent, so that no ping is due by itself. */
-static bool is_silent_for_long(const struct exchange *x)
+static bool is_silent_for_long(const struct request *x)
 {
-    struct generation *g = x->api->state;
+    struct generation *g = x->state;
     const uint64_t now_ns = clock_now_ns();
-    if (now_ns - g->silent_ns < service_of(x)->settings->ping_ms * CLOCK_NS_PER_MS)
+    if (now_ns - g->silent_ns < x->service->settings->ping_ms * CLOCK_NS_PER_MS)
         return false;
     g->silent_ns = now_ns;
     return true;
 }
 
-static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
+static enum request_piece read_piece(struct request *x, char **piece, size_t *bytes)
 {
-    struct generation *g = x->api->state;
+    struct generation *g = x->state;
     struct text_piece p;
     for (;;) {
         switch (text_reader_next(g->reader, &p)) {
         case JOB_EVENT_LATER:
-            return HTTP_LATER;
+            return REQUEST_LATER;
         case JOB_EVENT_PING:
             return event_say_ping(piece, bytes);
         case JOB_EVENT_BYTES:
@@ -260,7 +260,7 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
                 return event_say_ping(piece, bytes);
             break;
         case JOB_EVENT_END:
-            return g->said_finish ? HTTP_END : say_finish(x, piece, bytes);
+            return g->said_finish ? REQUEST_END : say_finish(x, piece, bytes);
         case JOB_EVENT_SAMPLE_END:
             g->is_cut_off |= p.is_cut_off;
             if (is_several(x->job))
@@ -272,7 +272,7 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
     }
 }
 
-static void answer_stream(struct exchange *x)
+static void answer_stream(struct request *x)
 {
     events_reply(x, read_piece);
 }
@@ -280,22 +280,22 @@ static void answer_stream(struct exchange *x)
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* NULL: out of memory. */
-static struct generation *begin(struct exchange *x)
+static struct generation *begin(struct request *x)
 {
-    struct generation *g = x->api->state;
+    struct generation *g = x->state;
     if (g != NULL) /* once more, now that the session was fetched */
         return g;
     g = calloc(1, sizeof *g);
-    x->api->state = g;
-    x->api->state_free = generation_free;
+    x->state = g;
+    x->state_free = generation_free;
     return g;
 }
 
 /* Where a stream's text begins, or goes on: after what the client has, which is at `from`. */
-static enum status find_place(struct exchange *x, const struct generate_request *r, const struct stream_place *from,
+static enum status find_place(struct request *x, const struct generate_request *r, const struct stream_place *from,
                               const struct hosted_model *e, struct error *err)
 {
-    struct generation *g = x->api->state;
+    struct generation *g = x->state;
     if (!r->in.stream)
         return OK;
     g->place = stream_place_begin(r, e);
@@ -306,7 +306,7 @@ static enum status find_place(struct exchange *x, const struct generate_request 
 }
 
 /* The job takes what it needs from `r`. *ret stays NULL if the session must be fetched first. */
-static enum status prepare(struct exchange *x, struct generate_request *r, const struct stream_place *from,
+static enum status prepare(struct request *x, struct generate_request *r, const struct stream_place *from,
                            struct job **ret, struct error *err)
 {
     struct hosted_model *e;
@@ -330,7 +330,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, const
         return st;
     /* a state is behind all that was made, and who goes on from it gets nothing of that again */
     r->in.withholds = r->in.stream && r->in.n == 1 && !r->return_state;
-    st = text_reader_begin(&g->reader, ret, e, &r->in, service_of(x)->settings->stream_buffer_bytes, r->echo, err);
+    st = text_reader_begin(&g->reader, ret, e, &r->in, x->service->settings->stream_buffer_bytes, r->echo, err);
     if (st != OK)
         return st;
     if (from->bytes > 0)
@@ -341,12 +341,12 @@ static enum status prepare(struct exchange *x, struct generate_request *r, const
     return OK;
 }
 
-static http_handler generate_fetched;
+static request_handler generate_fetched;
 
 /* The session goes to a job of its own, and comes back. */
-static void fetch_session(struct exchange *x)
+static void fetch_session(struct request *x)
 {
-    struct generation *g = x->api->state;
+    struct generation *g = x->state;
     struct session_work *k = g->session;
     g->session = NULL;
     session_work_run(x, k, session_work_fetch, generate_fetched);
@@ -354,21 +354,21 @@ static void fetch_session(struct exchange *x)
 
 /* The client has all of the text. Of an answer with 204 an EventSource knows that (HTML standard, 9.2.3): it would
  * ask again for ever. */
-static void answer_nothing(struct exchange *x)
+static void answer_nothing(struct request *x)
 {
-    http_add_header(x, "Cache-Control", "no-cache");
-    http_reply(x, 204, NULL, NULL, 0);
+    request_add_header(x, "Cache-Control", "no-cache");
+    request_reply(x, 204, NULL, NULL, 0);
 }
 
 /* With what was read into `r` and `from`, or why it could not be. */
-static void submit(struct exchange *x, enum status st, struct generate_request *r, const struct stream_place *from,
+static void submit(struct request *x, enum status st, struct generate_request *r, const struct stream_place *from,
                    struct error *err)
 {
     struct job *j = NULL;
-    x->api->timeout_ms = r->timeout_ms;
+    x->timeout_ms = r->timeout_ms;
     if (st == OK)
         st = prepare(x, r, from, &j, err);
-    struct generation *g = x->api->state;
+    struct generation *g = x->state;
     if (st == OK && j == NULL) {
         fetch_session(x);
     } else {
@@ -379,14 +379,14 @@ static void submit(struct exchange *x, enum status st, struct generate_request *
     generate_request_clear(r);
 }
 
-static void generate(struct exchange *x)
+static void generate(struct request *x)
 {
     struct generate_request r = {0};
     struct stream_place from = {.is_given = false};
     struct error err;
-    enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, service_of(x)->settings, &err);
+    enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, x->service->settings, &err);
     if (st == OK)
-        st = generate_request_name_session(&r, http_header(x, SESSION_HEADER), &err);
+        st = generate_request_name_session(&r, request_header(x, SESSION_HEADER), &err);
     r.in.stream = events_wanted(x, r.stream);
     if (st == OK)
         st = stream_place_take(&from, x, &r, &err);
@@ -398,16 +398,16 @@ static void generate(struct exchange *x)
     generate_request_clear(&r);
 }
 
-static void generate_fetched(struct exchange *x)
+static void generate_fetched(struct request *x)
 {
     struct session_work *done = session_work_done(x), *k = done != NULL ? session_work_take(x, done) : NULL;
     if (k == NULL)
         return;
-    ((struct generation *)x->api->state)->session = k;
+    ((struct generation *)x->state)->session = k;
     generate(x);
 }
 
-void api_generate(struct exchange *x)
+void api_generate(struct request *x)
 {
     if (!request_job_refuse_if_full(x))
         generate(x);
@@ -417,10 +417,10 @@ void api_generate(struct exchange *x)
 
 /* Nothing that merely follows a link or shows a picture of another site may have anything computed; EventSource sends
  * its origin there. */
-static enum status check_site(struct exchange *x, struct error *err)
+static enum status check_site(struct request *x, struct error *err)
 {
-    const char *site = http_header(x, "Sec-Fetch-Site");
-    if (site == NULL || http_header(x, "Origin") != NULL || strcmp(site, "same-origin") == 0 ||
+    const char *site = request_header(x, "Sec-Fetch-Site");
+    if (site == NULL || request_header(x, "Origin") != NULL || strcmp(site, "same-origin") == 0 ||
         strcmp(site, "none") == 0)
         return OK;
     return error_set_param(err, ERR_FORBIDDEN, "Sec-Fetch-Site",
@@ -429,27 +429,27 @@ static enum status check_site(struct exchange *x, struct error *err)
 }
 
 /* True: there is no more of it, nobody would read the text of a HEAD, or it has to wait. */
-static bool answer_without_text(struct exchange *x, const struct stream_place *from)
+static bool answer_without_text(struct request *x, const struct stream_place *from)
 {
     if (from->is_end) {
         answer_nothing(x);
         return true;
     }
     if (strcmp(x->method, "HEAD") == 0) {
-        http_reply(x, 200, EVENT_STREAM, NULL, 0);
+        request_reply(x, 200, EVENT_STREAM, NULL, 0);
         return true;
     }
     return request_job_refuse_if_full(x);
 }
 
-void api_generate_events(struct exchange *x)
+void api_generate_events(struct request *x)
 {
     struct generate_request r = {0};
     struct stream_place from = {.is_given = false};
     struct error err;
     enum status st = check_site(x, &err);
     if (st == OK)
-        st = generate_request_read_query(&r, x->api->query, service_of(x)->settings, &err);
+        st = generate_request_read_query(&r, x->query, x->service->settings, &err);
     r.in.stream = true;
     if (st == OK)
         st = stream_place_take(&from, x, &r, &err);

@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/api/api_request.h"
+#include "server/request/request.h"
 #include "server/api/generate_state.h"
-#include "server/api/service.h"
+#include "server/request/service.h"
 #include "server/core/log.h"
-#include "server/kinds/generate.h"
+#include "server/operation/generate.h"
 #include "server/models/hosted_model.h"
 
-enum status generate_session_begin(struct session_work **k, struct exchange *x, struct generate_request *r,
+enum status generate_session_begin(struct session_work **k, struct request *x, struct generate_request *r,
                                    struct error *err)
 {
     enum status st = OK;
@@ -19,9 +19,9 @@ enum status generate_session_begin(struct session_work **k, struct exchange *x, 
         *k = session_work_create(x, 1, err);
         if (*k == NULL)
             return ERR_NOMEM;
-        st = sessions_begin(service_of(x)->sessions, &x->api->client, r->session, &(*k)->infos[0], err);
+        st = sessions_begin(x->service->sessions, &x->client, r->session, &(*k)->infos[0], err);
         if (st == ERR_CONFLICT) /* with a request that ends, perhaps because its client has just left */
-            http_add_header(x, "Retry-After", "1");
+            request_add_header(x, "Retry-After", "1");
     }
     if (st == OK && *k != NULL && r->model[0] == '\0')
         (void)snprintf(r->model, sizeof r->model, "%s", (*k)->infos[0].head.model);
@@ -51,7 +51,7 @@ enum status generate_session_open(const struct session_work *k, struct generate_
     return st == OK ? generate_state_continue(r, e, &i->snapshot, err) : st;
 }
 
-void generate_session_end(struct exchange *x, bool moves)
+void generate_session_end(struct request *x, bool moves)
 {
     struct session_work *k = (struct session_work *)(void *)x->job->work;
     if (k == NULL || k->infos[0].held == NULL)

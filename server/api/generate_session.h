@@ -7,13 +7,13 @@
 
 #include "config/status.h"
 #include "server/api/session_work.h"
-#include "server/request/generate_request.h"
+#include "server/api/generate_request.h"
 
 struct hosted_model;
 
 /* Take the session that the request names, if it does, into *k, unless it is there already since it was fetched: no
  * other request can use it until it ends. The model becomes the session's. Errors: those of sessions_begin. */
-enum status generate_session_begin(struct session_work **k, struct exchange *x, struct generate_request *r,
+enum status generate_session_begin(struct session_work **k, struct request *x, struct generate_request *r,
                                    struct error *err);
 /* Is its state not in memory? NULL: there is no session. */
 bool generate_session_must_fetch(const struct session_work *k);
@@ -23,6 +23,6 @@ enum status generate_session_open(const struct session_work *k, struct generate_
                                   const struct hosted_model *e, struct error *err);
 /* Release the session of the exchange's job, if there is one, to others: moved to the text's end, or where it was
  * before. Call this before the client can know of the end. A stored one has moved already. */
-void generate_session_end(struct exchange *x, bool moves);
+void generate_session_end(struct request *x, bool moves);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "config/status.h"
-#include "server/request/generate_request.h"
+#include "server/api/generate_request.h"
 #include "server/stream/stream_snapshot.h"
 
 struct hosted_model;

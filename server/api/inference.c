@@ -12,21 +12,21 @@
 
 #include "config/json.h"
 #include "config/settings.h"
-#include "server/api/api_request.h"
-#include "server/api/reply.h"
-#include "server/api/request_model.h"
+#include "server/request/request.h"
+#include "server/request/reply.h"
+#include "server/request/request_model.h"
 #include "server/api/route_table.h"
-#include "server/api/service.h"
+#include "server/request/service.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
 
-struct hosted_model *inference_model(struct exchange *x)
+struct hosted_model *inference_model(struct request *x)
 {
     char version[INFERENCE_VERSION_MAX];
-    const char *asked = x->api->segments[1];
+    const char *asked = x->segments[1];
     struct hosted_model *e;
     struct error err;
-    if (request_model_acquire(x, x->api->segments[0], REGISTRY_ANY_TASK, &e, &err) == OK) {
+    if (request_model_acquire(x, x->segments[0], REGISTRY_ANY_TASK, &e, &err) == OK) {
         inference_version(version, e->version);
         if (asked[0] == '\0' || strcmp(version, asked) == 0)
             return e;
@@ -44,7 +44,7 @@ void inference_version(char out[INFERENCE_VERSION_MAX], uint32_t version)
 
 /* ---- what there is ---------------------------------------------------------------------------------------------- */
 
-void api_inference_server(struct exchange *x)
+void api_inference_server(struct request *x)
 {
     reply_send_json(x, 200,
                     json_pack("{s:s, s:s, s:[s, s, s, s, s, s, s]}", "name", "aftd", "version", AFTD_VERSION,
@@ -107,7 +107,7 @@ const char *const *inference_output_names(enum model_task task)
     return names[task][0] != NULL ? names[task] : NULL;
 }
 
-void api_inference_model(struct exchange *x)
+void api_inference_model(struct request *x)
 {
     char version[INFERENCE_VERSION_MAX];
     const struct hosted_model *e = inference_model(x);
@@ -144,9 +144,9 @@ static json_t *describe_config(const struct hosted_model *e, const struct settin
     return whole;
 }
 
-void api_inference_config(struct exchange *x)
+void api_inference_config(struct request *x)
 {
     const struct hosted_model *e = inference_model(x);
     if (e != NULL)
-        reply_send_json(x, 200, describe_config(e, service_of(x)->settings));
+        reply_send_json(x, 200, describe_config(e, x->service->settings));
 }

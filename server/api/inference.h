@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "config/status.h"
-#include "server/http/http.h"
+#include "server/request/request.h"
 #include "weights/model_config.h"
 
 struct hosted_model;
@@ -43,7 +43,7 @@ const char *const *inference_output_names(enum model_task task);
 
 /* The model that the path names, which the exchange then holds (request_model_acquire). NULL: it was answered that
  * there is none, or not in that version. */
-struct hosted_model *inference_model(struct exchange *x);
+struct hosted_model *inference_model(struct request *x);
 /* A model without versions, 0, has version 1. */
 void inference_version(char out[INFERENCE_VERSION_MAX], uint32_t version);
 

@@ -7,22 +7,22 @@
 
 #include "config/json.h"
 #include "engine/logits.h"
-#include "server/api/api_request.h"
-#include "server/api/authorise.h"
+#include "server/request/request.h"
+#include "server/request/authorise.h"
 #include "server/api/inference.h"
 #include "server/api/inference_reply.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/api/request_picture.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/operation/request_picture.h"
 #include "server/api/route_table.h"
-#include "server/api/service.h"
+#include "server/request/service.h"
 #include "server/api/text_reader.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
-#include "server/request/generate_request.h"
-#include "server/request/inference_inputs.h"
-#include "server/request/inference_request.h"
-#include "server/request/request_inputs.h"
+#include "server/api/generate_request.h"
+#include "server/api/inference_inputs.h"
+#include "server/api/inference_request.h"
+#include "server/operation/picture_inputs.h"
 
 /* The exchange's state. */
 struct inference {
@@ -80,19 +80,19 @@ static void add_classification(struct inference_reply *reply, const struct infer
     free(texts);
 }
 
-static void send(struct exchange *x, struct inference_reply *reply)
+static void send_reply(struct request *x, struct inference_reply *reply)
 {
-    const struct inference *s = x->api->state;
+    const struct inference *s = x->state;
     char version[INFERENCE_VERSION_MAX];
     inference_version(version, x->job->model->version);
     inference_reply_send(reply, x, x->job->model->model->name, version, s->request.id);
 }
 
-static void answer_classes(struct exchange *x)
+static void answer_classes(struct request *x)
 {
     struct job *j = x->job;
     const struct model_config *c = &j->model->model->config;
-    const struct inference *s = x->api->state;
+    const struct inference *s = x->state;
     request_inputs_done(j);
     if (!request_job_ended_well(x))
         return;
@@ -116,13 +116,13 @@ static void answer_classes(struct exchange *x)
     }
     reply.failed |= probabilities == NULL;
     free(probabilities);
-    send(x, &reply);
+    send_reply(x, &reply);
 }
 
-static void answer_texts(struct exchange *x)
+static void answer_texts(struct request *x)
 {
     const struct job *j = x->job;
-    struct inference *s = x->api->state;
+    struct inference *s = x->state;
     struct inference_text out[GENERATE_SAMPLES_MAX], finishes[GENERATE_SAMPLES_MAX];
     const size_t count = generate_job_of(j)->sample_count;
     struct inference_wish how;
@@ -143,7 +143,7 @@ static void answer_texts(struct exchange *x)
         inference_reply_add_texts(&reply, how.name, how.binary, finishes, count, 0);
     text_reader_free(s->reader); /* with the texts, of which the answer has copies */
     s->reader = NULL;
-    send(x, &reply);
+    send_reply(x, &reply);
 }
 
 /* ---- the request: what all models have in common ----------------------------------------------------------------- */
@@ -188,7 +188,7 @@ static enum status check_parameters(json_t *parameters, const struct field_list 
 
 /* Level 1 is the most urgent that the request may ask for, so that clients which know nothing of keys are not refused.
  * */
-static int32_t priority_of(const struct exchange *x, const struct inference_request *q)
+static int32_t priority_of(const struct request *x, const struct inference_request *q)
 {
     enum { LEVELS = (QUEUE_PRIORITY_MAX - QUEUE_PRIORITY_MIN) / INFERENCE_PRIORITY_STEP };
     const int64_t below = q->priority - 1 < LEVELS ? q->priority - 1 : LEVELS,
@@ -209,7 +209,7 @@ static enum status refuse_inputs(const struct inference_request *q, const char *
                            expected);
 }
 
-static enum status classify(struct exchange *x, struct hosted_model *e, const struct inference_request *q,
+static enum status classify(struct request *x, struct hosted_model *e, const struct inference_request *q,
                             struct job **ret, struct error *err)
 {
     const struct model_config *c = &e->model->config;
@@ -240,17 +240,17 @@ static enum status classify(struct exchange *x, struct hosted_model *e, const st
 
 /* ---- the request: generators ------------------------------------------------------------------------------------ */
 
-static enum status generate(struct exchange *x, struct hosted_model *e, const struct inference_request *q,
+static enum status generate(struct request *x, struct hosted_model *e, const struct inference_request *q,
                             struct job **ret, struct error *err)
 {
-    struct inference *s = x->api->state;
+    struct inference *s = x->state;
     struct generate_request r = {0};
     const struct inference_tensor *t = &q->inputs[0];
     if (q->input_count != 1 || strcmp(t->name, INFERENCE_PROMPT) != 0)
         return refuse_inputs(q, INFERENCE_PROMPT, err);
     enum status st = check_parameters(q->parameters, &generator_parameters, err);
     if (st == OK)
-        st = generate_request_read(&r, &generate_fields, q->parameters, service_of(x)->settings, err);
+        st = generate_request_read(&r, &generate_fields, q->parameters, x->service->settings, err);
     r.in.priority = priority_of(x, q);
     if (st == OK)
         st = inference_read_prompts(&r.in, t, err);
@@ -282,17 +282,17 @@ static enum status check_outputs(const struct inference_request *q, enum model_t
     return OK;
 }
 
-static enum status prepare(struct exchange *x, struct hosted_model *e, struct job **ret, struct error *err)
+static enum status prepare(struct request *x, struct hosted_model *e, struct job **ret, struct error *err)
 {
-    struct inference *s = x->api->state;
+    struct inference *s = x->state;
     const enum model_task task = e->model->config.task;
     if (inference_output_names(task) == NULL)
         return error_set(err, ERR_ARGUMENT, "%s draws pictures, which this protocol does not serve; expected /complete",
                          e->model->name);
     enum status st =
         inference_request_parse(&s->request, x->body.bytes, x->body.size,
-                                http_header(x, "Inference-Header-Content-Length"), service_of(x)->settings, err);
-    x->api->timeout_ms = s->request.timeout_ms;
+                                request_header(x, "Inference-Header-Content-Length"), x->service->settings, err);
+    x->timeout_ms = s->request.timeout_ms;
     if (st == OK)
         st = check_outputs(&s->request, task, err);
     if (st == OK)
@@ -305,7 +305,7 @@ static enum status prepare(struct exchange *x, struct hosted_model *e, struct jo
     return st;
 }
 
-void api_inference_infer(struct exchange *x)
+void api_inference_infer(struct request *x)
 {
     struct error err;
     struct job *j = NULL;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "config/json.h"
-#include "server/api/reply.h"
+#include "server/request/reply.h"
 
 void inference_reply_begin(struct inference_reply *r)
 {
@@ -75,7 +75,7 @@ static char *join(const char *head, size_t head_size, const char *bytes, size_t 
     return whole;
 }
 
-void inference_reply_send(struct inference_reply *r, struct exchange *x, const char *model, const char *version,
+void inference_reply_send(struct inference_reply *r, struct request *x, const char *model, const char *version,
                           const char *id)
 {
     json_t *head = json_pack("{s:s, s:s, s:O}", "model_name", model, "model_version", version, "outputs", r->outputs);
@@ -88,8 +88,8 @@ void inference_reply_send(struct inference_reply *r, struct exchange *x, const c
     if (whole != NULL) {
         char length[32];
         (void)snprintf(length, sizeof length, "%zu", strlen(text));
-        http_add_header(x, "Inference-Header-Content-Length", length);
-        http_reply(x, 200, "application/octet-stream", whole, strlen(text) + r->size);
+        request_add_header(x, "Inference-Header-Content-Length", length);
+        request_reply(x, 200, "application/octet-stream", whole, strlen(text) + r->size);
         json_decref(head);
     } else {
         reply_send_json(x, 200, json_unless(r->size > 0, head)); /* with bytes there is no memory for the whole */

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "server/http/http.h"
+#include "server/request/request.h"
 
 /* `failed`: memory lacked for what does not go into the JSON, which json_print finds out by itself. */
 struct inference_reply {
@@ -33,7 +33,7 @@ struct inference_text {
 void inference_reply_add_texts(struct inference_reply *r, const char *name, bool binary,
                                const struct inference_text *texts, size_t rows, size_t columns);
 /* Answer and clear. id may be NULL. */
-void inference_reply_send(struct inference_reply *r, struct exchange *x, const char *model, const char *version,
+void inference_reply_send(struct inference_reply *r, struct request *x, const char *model, const char *version,
                           const char *id);
 
 #endif

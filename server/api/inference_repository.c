@@ -5,27 +5,27 @@
 
 #include "config/json.h"
 #include "server/access/auth.h"
-#include "server/api/api_request.h"
+#include "server/request/request.h"
 #include "server/api/inference.h"
 #include "server/api/model_change.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
 #include "server/api/route_table.h"
-#include "server/api/service.h"
-#include "server/job/job.h"
+#include "server/request/service.h"
+#include "server/request/job.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
-#include "server/request/request_json.h"
+#include "server/fields/request_json.h"
 
 /* A body that may be missing, as no fields then. *object is for json_decref. */
-static enum status read_body(json_t **object, const struct exchange *x, const struct field_list *list, void *to,
+static enum status read_body(json_t **object, const struct request *x, const struct field_list *list, void *to,
                              struct error *err)
 {
     *object = NULL;
     if (x->body.size == 0)
         return OK;
     const enum status st = request_json_parse(object, x->body.bytes, x->body.size, err);
-    return st == OK ? fields_read(list, *object, service_of(x)->settings, to, err) : st;
+    return st == OK ? fields_read(list, *object, x->service->settings, to, err) : st;
 }
 
 /* ---- what there is ---------------------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ static json_t *describe(const struct registry_model *row)
                      row->state == MODEL_LOADED ? "READY" : "UNAVAILABLE", "reason", reason_of(row->state));
 }
 
-void api_inference_index(struct exchange *x)
+void api_inference_index(struct request *x)
 {
     struct index_request r = {.ready = FIELD_UNSAID};
     struct registry_model *rows = NULL;
@@ -72,9 +72,9 @@ void api_inference_index(struct exchange *x)
         return;
     }
     json_t *list = json_array();
-    const bool failed = registry_models(service_of(x)->registry, &rows, &count) != OK;
+    const bool failed = registry_models(x->service->registry, &rows, &count) != OK;
     for (size_t i = 0; i < count; i++)
-        if (auth_may_use(&x->api->grant, rows[i].found.name) &&
+        if (auth_may_use(&x->grant, rows[i].found.name) &&
             (r.ready != FIELD_TRUE || rows[i].state == MODEL_LOADED))
             json_append(list, describe(&rows[i]));
     registry_models_free(rows, count);
@@ -100,21 +100,21 @@ static const struct field_list unload_fields = FIELDS_OF(unload_table);
 
 /* Another configuration or other files, as Triton lets a client give, are refused by name: nothing but what lies in the
  * model's folder is loaded. */
-static enum status check_change(const struct exchange *x, enum loader_action action, struct error *err)
+static enum status check_change(const struct request *x, enum loader_action action, struct error *err)
 {
     struct change_request r = {.parameters = NULL};
     struct unload_parameters ignored;
     json_t *object;
     enum status st = read_body(&object, x, &inference_change_fields, &r, err);
     if (st == OK && r.parameters != NULL)
-        st = fields_read(action == LOADER_UNLOAD ? &unload_fields : &no_fields, r.parameters, service_of(x)->settings,
+        st = fields_read(action == LOADER_UNLOAD ? &unload_fields : &no_fields, r.parameters, x->service->settings,
                          &ignored, err);
     json_decref(object);
     return st;
 }
 
 /* As KServe's own server answers; Triton's clients look at the status alone. */
-static void answer(struct exchange *x)
+static void answer(struct request *x)
 {
     if (!request_job_ended_well(x))
         return;
@@ -123,21 +123,21 @@ static void answer(struct exchange *x)
                     json_pack("{s:s, s:b}", "name", c->model, c->action == LOADER_UNLOAD ? "unload" : "load", 1));
 }
 
-static void change(struct exchange *x, enum loader_action action)
+static void change(struct request *x, enum loader_action action)
 {
     struct error err;
     if (check_change(x, action, &err) == OK)
-        model_change_submit(x, action, x->api->segments[0], answer);
+        model_change_submit(x, action, x->segments[0], answer);
     else
         reply_send_error(x, &err);
 }
 
-void api_inference_load(struct exchange *x)
+void api_inference_load(struct request *x)
 {
     change(x, LOADER_LOAD);
 }
 
-void api_inference_unload(struct exchange *x)
+void api_inference_unload(struct request *x)
 {
     change(x, LOADER_UNLOAD);
 }

@@ -6,12 +6,12 @@
 
 #include "config/json_memory.h"
 #include "server/access/auth.h"
-#include "server/api/api_request.h"
+#include "server/request/request.h"
 #include "server/api/inference.h"
-#include "server/api/reply.h"
+#include "server/request/reply.h"
 #include "server/api/route_table.h"
 #include "server/api/routes.h"
-#include "server/api/service.h"
+#include "server/request/service.h"
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
@@ -66,7 +66,7 @@ static void add_counts(json_t *to, const struct service *s, const struct hosted_
 }
 
 /* NULL for want of memory. */
-static json_t *describe(const struct exchange *x, const struct hosted_model *e)
+static json_t *describe(const struct request *x, const struct hosted_model *e)
 {
     char version[INFERENCE_VERSION_MAX];
     inference_version(version, e->version);
@@ -74,25 +74,25 @@ static json_t *describe(const struct exchange *x, const struct hosted_model *e)
                             "memory_usage", "type", "CPU", "id", 0, "byte_size", (json_int_t)e->bytes);
     /* Beyond so many names, models share series. */
     if (e->metrics_label >= METRICS_MODEL_FIRST)
-        add_counts(one, service_of(x), e);
+        add_counts(one, x->service, e);
     return one;
 }
 
-void api_inference_stats(struct exchange *x)
+void api_inference_stats(struct request *x)
 {
     const struct hosted_model *e = inference_model(x);
     if (e != NULL)
         reply_send_json(x, 200, json_pack("{s:[o]}", "model_stats", describe(x, e)));
 }
 
-void api_inference_stats_all(struct exchange *x)
+void api_inference_stats_all(struct request *x)
 {
     struct registry_model *rows = NULL;
     size_t count = 0;
     json_t *list = json_array();
-    const bool failed = registry_models(service_of(x)->registry, &rows, &count) != OK;
+    const bool failed = registry_models(x->service->registry, &rows, &count) != OK;
     for (size_t i = 0; i < count; i++)
-        if (rows[i].hosted != NULL && auth_may_use(&x->api->grant, rows[i].found.name))
+        if (rows[i].hosted != NULL && auth_may_use(&x->grant, rows[i].found.name))
             json_append(list, describe(x, rows[i].hosted));
     registry_models_free(rows, count);
     reply_send_json(x, 200, json_unless(failed, json_pack("{s:o}", "model_stats", list)));

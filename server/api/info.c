@@ -9,17 +9,17 @@
 #include "config/json.h"
 #include "config/list.h"
 #include "config/settings.h"
-#include "server/api/api_request.h"
+#include "server/request/request.h"
 #include "server/api/inference.h"
 #include "server/api/openapi.h"
-#include "server/api/reply.h"
-#include "server/api/request_model.h"
-#include "server/api/service.h"
+#include "server/request/reply.h"
+#include "server/request/request_model.h"
+#include "server/request/service.h"
 #include "server/batch/batcher.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
-#include "server/job/workers.h"
+#include "server/request/workers.h"
 #include "server/models/model_names.h"
 #include "server/models/registry.h"
 
@@ -35,12 +35,12 @@ static void put_macs(json_t *m, const struct model_config *c, const struct engin
 }
 
 /* The list of the model's aliases, if it has any. */
-static void put_aliases(json_t *m, const struct exchange *x, const char *name)
+static void put_aliases(json_t *m, const struct request *x, const char *name)
 {
     char list[SETTING_TEXT_MAX + 1];
     struct model_alias a;
     json_t *names = json_array();
-    registry_aliases(service_of(x)->registry, list);
+    registry_aliases(x->service->registry, list);
     for (const char *at = list_begin(list); model_names_next_alias(&at, &a);)
         if (strcmp(a.name, name) == 0)
             json_append(names, json_string(a.alias));
@@ -73,12 +73,12 @@ static void put_loaded(json_t *m, const struct hosted_model *e)
 }
 
 /* Clients are told of all that they may ask for, and of those whose files are not accepted. */
-static bool is_told_of(const struct exchange *x, const struct registry_model *m)
+static bool is_told_of(const struct request *x, const struct registry_model *m)
 {
-    return m->state != MODEL_UNLOADED && auth_may_use(&x->api->grant, m->found.name);
+    return m->state != MODEL_UNLOADED && auth_may_use(&x->grant, m->found.name);
 }
 
-static json_t *describe_model(const struct exchange *x, const struct registry_model *l)
+static json_t *describe_model(const struct request *x, const struct registry_model *l)
 {
     const struct registry_choice mine = request_model_choice(x);
     const int64_t created_s = l->hosted != NULL ? l->hosted->created_s : l->noted_s;
@@ -88,7 +88,7 @@ static json_t *describe_model(const struct exchange *x, const struct registry_mo
         json_put(m, "task", json_string(model_task_name(l->task)));
     if (l->hosted != NULL)
         put_loaded(m, l->hosted);
-    if (registry_is_default(service_of(x)->registry, l->found.name, &mine))
+    if (registry_is_default(x->service->registry, l->found.name, &mine))
         json_put(m, "default", json_true());
     put_aliases(m, x, l->found.name);
     return m;
@@ -103,12 +103,12 @@ static void put_labels(json_t *m, const struct model_config *c)
     json_put(m, "labels", labels);
 }
 
-void api_models(struct exchange *x)
+void api_models(struct request *x)
 {
     struct registry_model *list = NULL;
     size_t count = 0;
     json_t *data = json_array();
-    const bool failed = registry_models(service_of(x)->registry, &list, &count) != OK;
+    const bool failed = registry_models(x->service->registry, &list, &count) != OK;
     for (size_t i = 0; i < count; i++)
         if (is_told_of(x, &list[i]))
             json_append(data, describe_model(x, &list[i]));
@@ -116,55 +116,55 @@ void api_models(struct exchange *x)
     reply_send_json(x, 200, json_unless(failed, json_pack("{s:s, s:o}", "object", "list", "data", data)));
 }
 
-void api_model(struct exchange *x)
+void api_model(struct request *x)
 {
-    struct registry *r = service_of(x)->registry;
+    struct registry *r = x->service->registry;
     struct registry_model one = {.hosted = NULL};
     char room[MODEL_WISH_MAX + 1];
-    if (registry_look(r, registry_real_name(r, x->api->segments[0], room), &one) && is_told_of(x, &one)) {
+    if (registry_look(r, registry_real_name(r, x->segments[0], room), &one) && is_told_of(x, &one)) {
         json_t *m = describe_model(x, &one);
         if (one.hosted != NULL && one.hosted->model->config.classes > 0)
             put_labels(m, &one.hosted->model->config);
         reply_send_json(x, 200, m);
     } else {
         (void)reply_refuse(x, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists them",
-                           json_quote(x->api->segments[0]).text);
+                           json_quote(x->segments[0]).text);
     }
     hosted_model_release(one.hosted);
 }
 
-void api_metrics(struct exchange *x)
+void api_metrics(struct request *x)
 {
     char *text = NULL;
     size_t bytes = 0;
     struct error err;
-    batcher_measure(service_of(x)->batcher, clock_now_ns());
-    workers_measure(service_of(x)->workers);
-    metrics_gauge_set(METRIC_MODELS_FAILED, 0, registry_failed(service_of(x)->registry));
+    batcher_measure(x->service->batcher, clock_now_ns());
+    workers_measure(x->service->workers);
+    metrics_gauge_set(METRIC_MODELS_FAILED, 0, registry_failed(x->service->registry));
     if (metrics_render(&text, &bytes, &err) == OK)
-        http_reply(x, 200, METRICS_CONTENT_TYPE, text, bytes);
+        request_reply(x, 200, METRICS_CONTENT_TYPE, text, bytes);
     else
         reply_send_error(x, &err);
 }
 
-static void reply_state(struct exchange *x, const char *word)
+static void reply_state(struct request *x, const char *word)
 {
     reply_send_json(x, 200, json_pack("{s:s}", "status", word));
 }
 
-void api_openapi(struct exchange *x)
+void api_openapi(struct request *x)
 {
-    char *text = strdup(openapi_text_of(service_of(x)->openapi, x->is_admin));
+    char *text = strdup(openapi_text_of(x->service->openapi, x->is_admin));
     if (text != NULL)
-        http_reply(x, 200, "application/json", text, strlen(text));
+        request_reply(x, 200, "application/json", text, strlen(text));
     else
         reply_send_json(x, 200, NULL); /* says that memory is short */
 }
 
 /* False: the engine is stuck, and that was the answer. */
-static bool lives(struct exchange *x)
+static bool lives(struct request *x)
 {
-    const struct service *s = service_of(x);
+    const struct service *s = x->service;
     if (!batcher_is_stuck(s->batcher, clock_now_ns()))
         return true;
     return reply_refuse(x, ERR_UNAVAILABLE, "",
@@ -173,23 +173,23 @@ static bool lives(struct exchange *x)
 }
 
 /* False: the server is draining, and that was the answer. */
-static bool is_ready(struct exchange *x)
+static bool is_ready(struct request *x)
 {
-    if (!atomic_load(&service_of(x)->draining))
+    if (!atomic_load(&x->service->draining))
         return true;
     return reply_refuse(x, ERR_UNAVAILABLE, "", "the server is draining: it will soon refuse connections");
 }
 
-void api_healthz(struct exchange *x)
+void api_healthz(struct request *x)
 {
     if (lives(x))
         reply_state(x, "ok");
 }
 
 /* Ready, though perhaps without some models: their names are for the log and for administrators. */
-void api_readyz(struct exchange *x)
+void api_readyz(struct request *x)
 {
-    const uint32_t failed = registry_failed(service_of(x)->registry);
+    const uint32_t failed = registry_failed(x->service->registry);
     if (!is_ready(x))
         return;
     if (failed == 0)
@@ -198,19 +198,19 @@ void api_readyz(struct exchange *x)
         reply_send_json(x, 200, json_pack("{s:s, s:I}", "status", "ready", "models_failed", (json_int_t)failed));
 }
 
-void api_inference_live(struct exchange *x)
+void api_inference_live(struct request *x)
 {
     if (lives(x))
         reply_send_json(x, 200, json_pack("{s:b}", "live", 1));
 }
 
-void api_inference_ready(struct exchange *x)
+void api_inference_ready(struct request *x)
 {
     if (is_ready(x))
         reply_send_json(x, 200, json_pack("{s:b}", "ready", 1));
 }
 
-void api_inference_model_ready(struct exchange *x)
+void api_inference_model_ready(struct request *x)
 {
     const struct hosted_model *e = is_ready(x) ? inference_model(x) : NULL;
     if (e != NULL)

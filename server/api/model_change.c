@@ -5,12 +5,12 @@
 
 #include "config/limits.h"
 #include "config/settings.h"
-#include "server/api/reply.h"
-#include "server/api/service.h"
+#include "server/request/reply.h"
+#include "server/request/service.h"
 #include "server/core/clock.h"
-#include "server/job/job.h"
+#include "server/request/job.h"
 
-void model_change_submit(struct exchange *x, enum loader_action action, const char *model, http_handler *next)
+void model_change_submit(struct request *x, enum loader_action action, const char *model, request_handler *next)
 {
     struct job *j = NULL;
     struct error err;
@@ -21,16 +21,16 @@ void model_change_submit(struct exchange *x, enum loader_action action, const ch
     else if (loader_job_create(&j, action, model) != OK)
         st = error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
     if (st == OK) {
-        const uint64_t deadline_ns = x->received_ns + service_of(x)->settings->timeout_ms_max * CLOCK_NS_PER_MS;
-        st = job_submit(j, loader_queue(service_of(x)->loader), 0, deadline_ns);
+        const uint64_t deadline_ns = x->received_ns + x->service->settings->timeout_ms_max * CLOCK_NS_PER_MS;
+        st = job_submit(j, loader_queue(x->service->loader), 0, deadline_ns);
         if (st != OK)
             (void)error_set(&err, st,
                             st == ERR_FULL ? "too many changes are waiting; try again later"
                                            : "the server is shutting down");
     }
     if (st == OK) {
-        http_drop_body(x);
-        http_await(x, j, next);
+        request_drop_body(x);
+        request_await(x, j, next);
     } else {
         reply_send_error(x, &err);
     }

@@ -4,10 +4,10 @@
 #define SERVER_API_MODEL_CHANGE_H
 
 #include "server/control/loader.h"
-#include "server/http/http.h"
+#include "server/request/request.h"
 
 /* Have it done, and continue with `next` when x->job says how it went; or answer with an error. model: "" for
  * LOADER_CONFIG. */
-void model_change_submit(struct exchange *x, enum loader_action action, const char *model, http_handler *next);
+void model_change_submit(struct request *x, enum loader_action action, const char *model, request_handler *next);
 
 #endif

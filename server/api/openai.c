@@ -14,15 +14,15 @@
 #include "config/json_memory.h"
 #include "config/settings.h"
 #include "engine/engine.h"
-#include "server/api/api_request.h"
+#include "server/request/request.h"
 #include "server/api/events.h"
 #include "server/api/openai_describe.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/api/request_model.h"
-#include "server/api/service.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/request/service.h"
 #include "server/models/registry.h"
-#include "server/request/openai_request.h"
+#include "server/api/openai_request.h"
 
 enum {
     ID_PREFIX_MAX = 16,
@@ -56,7 +56,7 @@ static void completion_free(void *arg)
 }
 
 /* Takes the reader in any case. */
-static enum status completion_create(struct exchange *x, bool is_chat, const struct openai_request *r,
+static enum status completion_create(struct request *x, bool is_chat, const struct openai_request *r,
                                      const struct job *j, struct text_reader *reader)
 {
     uint8_t random[ID_RANDOM_BYTES] = {0};
@@ -66,8 +66,8 @@ static enum status completion_create(struct exchange *x, bool is_chat, const str
         return ERR_NOMEM;
     }
     c->reader = reader;
-    x->api->state = c;
-    x->api->state_free = completion_free;
+    x->state = c;
+    x->state_free = completion_free;
     c->is_chat = is_chat;
     (void)!getrandom(random, sizeof random, 0); /* cannot fail once the kernel has started */
     size_t used = (size_t)snprintf(c->id, sizeof c->id, "%s", is_chat ? "chatcmpl-" : "cmpl-");
@@ -95,15 +95,15 @@ static json_t *describe_usage(const struct job *j)
     const struct generate_job *g = generate_job_of(j);
     const json_int_t prompt = (json_int_t)g->in.prompt_bytes, generated = job_result(j)->generated;
     return json_pack("{s:I, s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens", generated,
-                     "total_tokens", prompt + generated, "prompt_tokens_dropped", (json_int_t)g->prompt_dropped,
+                     "total_tokens", prompt + generated, "prompt_tokens_dropped", (json_int_t)j->dropped,
                      "prompt_tokens_details", "cached_tokens", (json_int_t)g->prompt_cached);
 }
 
 /* A whole answer, or a chunk of one. Takes `choices` and, with has_usage, `usage`. NULL for want of memory. */
-static json_t *describe_completion(const struct exchange *x, bool is_chunk, json_t *choices, bool has_usage,
+static json_t *describe_completion(const struct request *x, bool is_chunk, json_t *choices, bool has_usage,
                                    json_t *usage)
 {
-    const struct completion *c = x->api->state;
+    const struct completion *c = x->state;
     const char *object = !c->is_chat ? "text_completion" : is_chunk ? "chat.completion.chunk" : "chat.completion";
     const struct hosted_model *e = x->job->model;
     char fingerprint[64];
@@ -156,9 +156,9 @@ static void list_choices(json_t *list, const struct completion *c, const struct 
     }
 }
 
-static void answer_whole(struct exchange *x)
+static void answer_whole(struct request *x)
 {
-    struct completion *c = x->api->state;
+    struct completion *c = x->state;
     const uint32_t samples = generate_job_of(x->job)->in.n;
     if (!request_job_ended_well(x))
         return;
@@ -174,29 +174,29 @@ static void answer_whole(struct exchange *x)
 /* ---- streams --------------------------------------------------------------------------------------------------- */
 
 /* A chunk with one choice, which is taken. */
-static enum http_piece say_chunk(const struct exchange *x, json_t *choice, char **piece, size_t *bytes)
+static enum request_piece say_chunk(const struct request *x, json_t *choice, char **piece, size_t *bytes)
 {
-    const struct completion *c = x->api->state;
+    const struct completion *c = x->state;
     json_t *chunk = describe_completion(x, true, json_pack("[o]", choice), c->include_usage, json_null());
     return event_say(NULL, chunk, piece, bytes);
 }
 
-static enum http_piece say_begin(const struct exchange *x, uint32_t sample, char **piece, size_t *bytes)
+static enum request_piece say_begin(const struct request *x, uint32_t sample, char **piece, size_t *bytes)
 {
-    const struct completion *c = x->api->state;
+    const struct completion *c = x->state;
     return say_chunk(x, openai_describe_choice(c->is_chat, OPENAI_BEGIN, "", 0, sample, NULL, NULL), piece, bytes);
 }
 
-static enum http_piece say_sample_end(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
+static enum request_piece say_sample_end(const struct request *x, const struct text_piece *p, char **piece, size_t *bytes)
 {
-    const struct completion *c = x->api->state;
+    const struct completion *c = x->state;
     return say_chunk(x, openai_describe_choice(c->is_chat, OPENAI_END, "", 0, p->sample, NULL, finish_word(p->finish)),
                      piece, bytes);
 }
 
-static enum http_piece say_text(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
+static enum request_piece say_text(const struct request *x, const struct text_piece *p, char **piece, size_t *bytes)
 {
-    const struct completion *c = x->api->state;
+    const struct completion *c = x->state;
     const size_t numbers = generate_job_of(x->job)->in.logprobs;
     json_t *told = numbers > 0 ? openai_create_told(c->is_chat, numbers > 1) : NULL;
     if (numbers > 0)
@@ -207,10 +207,10 @@ static enum http_piece say_text(const struct exchange *x, const struct text_piec
 }
 
 /* What comes when all texts have ended. */
-static enum http_piece say_end(struct exchange *x, char **piece, size_t *bytes)
+static enum request_piece say_end(struct request *x, char **piece, size_t *bytes)
 {
     static const char done[] = "data: [DONE]\n\n";
-    struct completion *c = x->api->state;
+    struct completion *c = x->state;
     if (c->next == TEXTS) {
         request_job_note_times(x);
         c->next = c->include_usage ? USAGE : DONE;
@@ -224,22 +224,22 @@ static enum http_piece say_end(struct exchange *x, char **piece, size_t *bytes)
         return event_say(NULL, describe_completion(x, true, json_array(), true, describe_usage(x->job)), piece, bytes);
     }
     if (c->next == END)
-        return HTTP_END;
+        return REQUEST_END;
     c->next = END;
     *bytes = sizeof done - 1;
     *piece = strdup(done);
-    return *piece != NULL ? HTTP_PIECE : HTTP_BROKEN;
+    return *piece != NULL ? REQUEST_PIECE : REQUEST_BROKEN;
 }
 
-static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
+static enum request_piece read_piece(struct request *x, char **piece, size_t *bytes)
 {
-    struct completion *c = x->api->state;
+    struct completion *c = x->state;
     struct text_piece p;
     if (c->is_chat && c->begun < c->count)
         return say_begin(x, c->begun++, piece, bytes);
     switch (c->next == TEXTS ? text_reader_next(c->reader, &p) : JOB_EVENT_END) {
     case JOB_EVENT_LATER:
-        return HTTP_LATER;
+        return REQUEST_LATER;
     case JOB_EVENT_PING:
         return event_say_ping(piece, bytes);
     case JOB_EVENT_BYTES:
@@ -251,7 +251,7 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
     }
 }
 
-static void answer_stream(struct exchange *x)
+static void answer_stream(struct request *x)
 {
     events_reply(x, read_piece);
 }
@@ -289,13 +289,13 @@ static enum status write_prompt(struct openai_request *r, const struct hosted_mo
 }
 
 /* Make the job of a request that has its prompt, which the job takes, and remember how to answer it. */
-static enum status prepare(struct exchange *x, bool is_chat, struct openai_request *r, struct hosted_model *e,
+static enum status prepare(struct request *x, bool is_chat, struct openai_request *r, struct hosted_model *e,
                            struct job **ret, struct error *err)
 {
     struct text_reader *reader;
     enum status st = generate_check_room(&r->in, e, err);
     if (st == OK)
-        st = text_reader_begin(&reader, ret, e, &r->in, service_of(x)->settings->stream_buffer_bytes, r->echo, err);
+        st = text_reader_begin(&reader, ret, e, &r->in, x->service->settings->stream_buffer_bytes, r->echo, err);
     if (st != OK)
         return st;
     if (is_chat && !r->in.stream)
@@ -304,7 +304,7 @@ static enum status prepare(struct exchange *x, bool is_chat, struct openai_reque
     return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
 }
 
-static void answer(struct exchange *x, bool is_chat)
+static void answer(struct request *x, bool is_chat)
 {
     struct openai_request r = {0};
     struct hosted_model *e;
@@ -312,8 +312,8 @@ static void answer(struct exchange *x, bool is_chat)
     struct job *j = NULL;
     if (request_job_refuse_if_full(x))
         return;
-    enum status st = openai_request_parse(&r, is_chat, x->body.bytes, x->body.size, service_of(x)->settings, &err);
-    x->api->timeout_ms = r.timeout_ms;
+    enum status st = openai_request_parse(&r, is_chat, x->body.bytes, x->body.size, x->service->settings, &err);
+    x->timeout_ms = r.timeout_ms;
     if (st == OK)
         st = request_model_acquire(x, r.model[0] != '\0' ? r.model : NULL, TASK_TEXT_GENERATION, &e, &err);
     if (st == OK && is_chat)
@@ -324,12 +324,12 @@ static void answer(struct exchange *x, bool is_chat)
     openai_request_clear(&r);
 }
 
-void api_openai_completions(struct exchange *x)
+void api_openai_completions(struct request *x)
 {
     answer(x, false);
 }
 
-void api_openai_chat(struct exchange *x)
+void api_openai_chat(struct request *x)
 {
     answer(x, true);
 }

@@ -23,9 +23,9 @@
 #include "config/limits.h"
 #include "config/settings.h"
 #include "config/status.h"
-#include "server/api/reply.h"
+#include "server/request/reply.h"
 #include "server/api/routes.h"
-#include "server/request/fields.h"
+#include "server/fields/fields.h"
 
 /* The bytes of openapi.json, from openapi_text to openapi_end. */
 __asm__(".section .rodata\n"

@@ -13,9 +13,9 @@
 
 #include "config/json.h"
 #include "config/settings.h"
-#include "server/api/api_request.h"
-#include "server/api/reply.h"
-#include "server/api/service.h"
+#include "server/request/request.h"
+#include "server/request/reply.h"
+#include "server/request/service.h"
 
 /* This file's object depends on all of them, as the Makefile says.
  *   symbol, name below /page/, file from the project's root, Content-Type; the first is what / is, and only there,
@@ -91,25 +91,25 @@ static void make_tags(void)
 }
 
 /* Does the client have it (RFC 9110, 13.1.2)? Tags have no quotes inside, so ours is found as a whole or not at all. */
-static bool client_has(const struct exchange *x, const char *tag)
+static bool client_has(const struct request *x, const char *tag)
 {
-    const char *given = http_header(x, "If-None-Match");
+    const char *given = request_header(x, "If-None-Match");
     return given != NULL && (strcmp(given, "*") == 0 || strstr(given, tag) != NULL);
 }
 
-static void answer(struct exchange *x, size_t i)
+static void answer(struct request *x, size_t i)
 {
     const struct file *f = &files[i];
     const size_t bytes = (size_t)(f->to - f->from);
     (void)pthread_once(&tags_made, make_tags);
-    http_add_header(x, "ETag", tags[i]);
-    http_add_header(x, "Cache-Control",
+    request_add_header(x, "ETag", tags[i]);
+    request_add_header(x, "Cache-Control",
                     "no-cache"); /* cache, but ask each time: the next daemon may have another page */
-    http_add_header(x, "Content-Security-Policy", policy);
-    http_add_header(x, "X-Content-Type-Options", "nosniff");
-    http_add_header(x, "Referrer-Policy", "no-referrer");
+    request_add_header(x, "Content-Security-Policy", policy);
+    request_add_header(x, "X-Content-Type-Options", "nosniff");
+    request_add_header(x, "Referrer-Policy", "no-referrer");
     if (client_has(x, tags[i])) {
-        http_reply(x, 304, NULL, NULL, 0);
+        request_reply(x, 304, NULL, NULL, 0);
         return;
     }
     char *body = malloc(bytes);
@@ -118,27 +118,27 @@ static void answer(struct exchange *x, size_t i)
         return;
     }
     memcpy(body, f->from, bytes);
-    http_reply(x, 200, f->type, body, bytes);
+    request_reply(x, 200, f->type, body, bytes);
 }
 
-static void refuse_absent(struct exchange *x)
+static void refuse_absent(struct request *x)
 {
     (void)reply_refuse(x, ERR_NOT_FOUND, "", "there is nothing at \"%s\"%s", json_quote(x->path).text,
-                       service_of(x)->settings->page ? "" : ": the page is switched off");
+                       x->service->settings->page ? "" : ": the page is switched off");
 }
 
-void api_page(struct exchange *x)
+void api_page(struct request *x)
 {
-    if (service_of(x)->settings->page)
+    if (x->service->settings->page)
         answer(x, 0);
     else
         refuse_absent(x);
 }
 
-void api_page_file(struct exchange *x)
+void api_page_file(struct request *x)
 {
-    for (size_t i = 1; service_of(x)->settings->page && i < FILE_COUNT; i++)
-        if (strcmp(files[i].name, x->api->segments[0]) == 0) {
+    for (size_t i = 1; x->service->settings->page && i < FILE_COUNT; i++)
+        if (strcmp(files[i].name, x->segments[0]) == 0) {
             answer(x, i);
             return;
         }

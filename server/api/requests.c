@@ -8,15 +8,15 @@
 #include <string.h>
 
 #include "config/json.h"
-#include "server/api/api_request.h"
-#include "server/api/reply.h"
-#include "server/api/service.h"
+#include "server/request/request.h"
+#include "server/request/reply.h"
+#include "server/request/service.h"
 #include "server/core/clock.h"
-#include "server/job/job.h"
+#include "server/request/job.h"
 #include "server/models/hosted_model.h"
 
 struct row {
-    char id[HTTP_ID_BYTES], client[HTTP_CLIENT_BYTES];
+    char id[REQUEST_ID_BYTES], client[REQUEST_CLIENT_BYTES];
     char key[KEY_NAME_MAX + 1], model[MODEL_NAME_MAX + 1]; /* empty: none */
     const char *route, *state;
     uint64_t start_ns, received;
@@ -36,14 +36,14 @@ struct list {
 
 /* ---- seeing ------------------------------------------------------------------------------------------------------ */
 
-static const char *state_of(enum http_stage stage, const struct row *r)
+static const char *state_of(enum request_stage stage, const struct row *r)
 {
     switch (stage) {
-    case HTTP_RECEIVING:
+    case REQUEST_RECEIVING:
         return "receiving";
-    case HTTP_ANSWERING:
+    case REQUEST_ANSWERING:
         return "streaming";
-    case HTTP_WORKING:
+    case REQUEST_WORKING:
         break;
     }
     return r->has_job && r->job.state == JOB_QUEUED ? "queued" : "running";
@@ -54,24 +54,24 @@ static void copy(char *to, size_t size, const char *text)
     (void)snprintf(to, size, "%s", text != NULL ? text : "");
 }
 
-static void fill(struct row *r, const struct exchange *x)
+static void fill(struct row *r, const struct request *x)
 {
-    *r = (struct row){.route = x->api->route,
+    *r = (struct row){.route = x->route->path,
                       .start_ns = x->start_ns,
                       .received = atomic_load_explicit(&x->body.received, memory_order_relaxed),
                       .has_job = x->job != NULL};
     copy(r->id, sizeof r->id, x->id);
-    copy(r->key, sizeof r->key, auth_name(&x->api->grant));
-    http_client(x, r->client);
+    copy(r->key, sizeof r->key, auth_name(&x->grant));
+    request_client(x, r->client);
     if (r->has_job) {
         r->job = job_look(x->job);
         r->deadline_ns = x->job->deadline_ns;
         copy(r->model, sizeof r->model, x->job->model != NULL ? x->job->model->model->name : NULL);
     }
-    r->state = state_of(http_stage(x), r);
+    r->state = state_of(request_stage(x), r);
 }
 
-static void see(void *arg, struct exchange *other)
+static void see(void *arg, struct request *other)
 {
     struct list *l = arg;
     if (l->id != NULL && strcmp(l->id, other->id) != 0)
@@ -80,7 +80,7 @@ static void see(void *arg, struct exchange *other)
     if (l->count < l->capacity)
         fill(&l->rows[l->count++], other);
     if (l->cancels)
-        http_cancel(other, ERR_STOPPED);
+        request_cancel(other, ERR_STOPPED);
 }
 
 static int by_age(const void *a, const void *b)
@@ -90,11 +90,11 @@ static int by_age(const void *a, const void *b)
 }
 
 /* All requests that were here before `x`. Without memory for them the rows are fewer than the requests. */
-static void gather(struct list *l, struct exchange *x)
+static void gather(struct list *l, struct request *x)
 {
     l->rows = malloc(REQUESTS_LISTED_MAX * sizeof *l->rows);
     l->capacity = l->rows != NULL ? REQUESTS_LISTED_MAX : 0;
-    http_see_before(x, see, l);
+    requests_see_before(x, see, l);
     if (l->count > 0)
         qsort(l->rows, l->count, sizeof l->rows[0], by_age);
 }
@@ -123,7 +123,7 @@ static json_t *describe(const struct row *r, uint64_t now_ns)
                      r->has_job ? milliseconds(now_ns, r->deadline_ns) : json_null());
 }
 
-static void reply_list(struct exchange *x, unsigned status, const struct list *l)
+static void reply_list(struct request *x, unsigned status, const struct list *l)
 {
     const uint64_t now_ns = clock_now_ns();
     json_t *rows = json_array();
@@ -133,7 +133,7 @@ static void reply_list(struct exchange *x, unsigned status, const struct list *l
     reply_send_json(x, status, whole);
 }
 
-void api_admin_requests(struct exchange *x)
+void api_admin_requests(struct request *x)
 {
     struct list l = {.id = NULL};
     gather(&l, x);
@@ -141,9 +141,9 @@ void api_admin_requests(struct exchange *x)
     free(l.rows);
 }
 
-void api_admin_request_cancel(struct exchange *x)
+void api_admin_request_cancel(struct request *x)
 {
-    struct list l = {.id = x->api->segments[0], .cancels = true};
+    struct list l = {.id = x->segments[0], .cancels = true};
     gather(&l, x);
     if (l.total > 0) {
         reply_list(x, 202, &l);

@@ -3,13 +3,13 @@
 #ifndef SERVER_API_ROUTE_TABLE_H
 #define SERVER_API_ROUTE_TABLE_H
 
-#include "server/api/request_type.h"
+#include "server/request/request_type.h"
 #include "server/coding/archive.h"
-#include "server/http/http.h"
-#include "server/request/fields.h"
+#include "server/request/route.h"
+#include "server/fields/fields.h"
 
 /* method   each once per path, and all of a path together; HEAD goes where GET goes, routes.c answers OPTIONS
- * path     {} stands for one segment, which the handler gets as x->api->segments[i]; of several that match, the first
+ * path     {} stands for one segment, which the handler gets as x->segments[i]; of several that match, the first
  * api      which API it belongs to, and so who may call it (api_kind.h)
  * body     whether there must be one
  * types    that the body may be declared as (request_type.h)
@@ -92,7 +92,7 @@
       no_fields, inference_change_fields)
 
 #define X(method, path, api, body, types, most, handler, query, fields) \
-    http_handler handler;                                               \
+    request_handler handler;                                               \
     extern const struct field_list query, fields;
 ROUTES(X)
 #undef X

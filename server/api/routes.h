@@ -1,5 +1,5 @@
-/* routes.h - the endpoints, as route_table.h lists them: choose the handler of a request, and do what follows at the
- * end of each: metrics and a line in the log. HTTP threads; the table is constant. */
+/* routes.h - the endpoints, as route_table.h lists them, for the phases of requests and for descriptions of the
+ * interface. Constant. */
 #ifndef SERVER_API_ROUTES_H
 #define SERVER_API_ROUTES_H
 
@@ -8,10 +8,9 @@
 
 #include "config/limits.h"
 #include "server/access/api_kind.h"
-#include "server/http/http.h"
 
 struct field_list;
-struct service;
+struct routes;
 struct settings;
 
 /* The paths, each once, as labels of the metrics, in the order of api_request.endpoint; static texts. Returns how many
@@ -36,7 +35,7 @@ const struct field_list *routes_fields(const char *name);
  * is on both, but for the page, which asks for what is not there. */
 bool routes_serves(const char *path, enum api_kind api, bool is_admin);
 
-/* The application for http_start; `service` is borrowed as long as the server runs. */
-struct http_app routes_app(struct service *service);
+/* For struct service. */
+extern const struct routes routes;
 
 #endif

@@ -7,18 +7,18 @@
 #include <stdlib.h>
 
 #include "config/json_memory.h"
-#include "server/api/api_request.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/api/request_model.h"
-#include "server/api/request_picture.h"
-#include "server/api/request_query.h"
-#include "server/api/request_type.h"
-#include "server/api/service.h"
-#include "server/kinds/score.h"
+#include "server/request/request.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/operation/request_picture.h"
+#include "server/request/request_query.h"
+#include "server/request/request_type.h"
+#include "server/request/service.h"
+#include "server/operation/score.h"
 #include "server/models/registry.h"
-#include "server/request/request_bytes.h"
-#include "server/request/request_json.h"
+#include "server/fields/request_bytes.h"
+#include "server/fields/request_json.h"
 
 /* Texts are borrowed from the JSON. */
 struct fields {
@@ -49,7 +49,7 @@ static enum status fill(struct job *j, uint32_t i, const struct request_seen *se
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
 
-static void answer(struct exchange *x)
+static void answer(struct request *x)
 {
     const struct job *j = x->job;
     const struct score_job *scored = score_job_of(j);
@@ -77,7 +77,7 @@ static void answer(struct exchange *x)
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* An undeclared body that begins with { is JSON: no picture begins so. */
-static bool is_json(const struct exchange *x)
+static bool is_json(const struct request *x)
 {
     size_t at = 0;
     if (!request_type_is_unsaid(x))
@@ -102,17 +102,17 @@ static enum status read_text(const struct fields *f, struct score_input *in, str
 }
 
 /* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture, for *seen. */
-static enum status read_request(struct exchange *x, json_t *object, struct score_input *in,
+static enum status read_request(struct request *x, json_t *object, struct score_input *in,
                                 struct request_inputs **seen, struct error *err)
 {
     const bool picture = object == NULL;
-    const struct settings *s = service_of(x)->settings;
+    const struct settings *s = x->service->settings;
     struct fields f = {0};
     struct hosted_model *e;
     struct multipart_part file = {.size = 0};
     enum status st = picture ? request_picture_find_one(&file, x, &score_query, err) : OK;
     if (st == OK)
-        st = fields_read(&score_query, x->api->query, s, &f, err);
+        st = fields_read(&score_query, x->query, s, &f, err);
     if (st == OK && !picture)
         st = fields_read(&score_fields, object, s, &f, err);
     if (st == OK)
@@ -120,7 +120,7 @@ static enum status read_request(struct exchange *x, json_t *object, struct score
                                    picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e, err);
     if (st != OK)
         return st;
-    x->api->timeout_ms = (uint32_t)f.timeout_ms;
+    x->timeout_ms = (uint32_t)f.timeout_ms;
     in->first = engine_info(e->engine)->starts ? 0 : 1;
     if (!picture)
         return read_text(&f, in, err);
@@ -132,7 +132,7 @@ static enum status read_request(struct exchange *x, json_t *object, struct score
     return request_picture_add(*seen, x, &file, err);
 }
 
-static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+static enum status prepare(struct request *x, struct job **ret, struct error *err)
 {
     struct score_input in = {0};
     json_t *object = NULL;
@@ -141,7 +141,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     if (st == OK)
         st = read_request(x, object, &in, &seen, err);
     json_decref(object);
-    if (st == OK && score_job_create(ret, x->api->hosted, &in) == OK) {
+    if (st == OK && score_job_create(ret, x->hosted, &in) == OK) {
         if (seen != NULL)
             job_set_work(*ret, &seen->work);
         return OK;
@@ -151,7 +151,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     return st != OK ? st : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
 }
 
-void api_score(struct exchange *x)
+void api_score(struct request *x)
 {
     struct error err;
     struct job *j = NULL;

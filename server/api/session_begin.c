@@ -9,16 +9,16 @@
 
 #include "config/json.h"
 #include "config/settings.h"
-#include "server/api/api_request.h"
-#include "server/api/authorise.h"
+#include "server/request/request.h"
+#include "server/request/authorise.h"
 #include "server/api/generate_state.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/api/request_model.h"
-#include "server/api/service.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/request/service.h"
 #include "server/api/session_work.h"
 #include "server/models/registry.h"
-#include "server/request/generate_request.h"
+#include "server/api/generate_request.h"
 #include "server/session/session_record.h"
 #include "server/session/sessions.h"
 
@@ -28,15 +28,15 @@ struct beginning {
 };
 
 /* The id that the path of a PUT names; NULL: the daemon chooses one. */
-static const char *chosen_id(const struct exchange *x)
+static const char *chosen_id(const struct request *x)
 {
-    return strcmp(x->method, "PUT") == 0 ? x->api->segments[0] : NULL;
+    return strcmp(x->method, "PUT") == 0 ? x->segments[0] : NULL;
 }
 
 /* A header names it too, for balancers: then it must be the same. */
-static enum status check_id(const struct exchange *x, struct error *err)
+static enum status check_id(const struct request *x, struct error *err)
 {
-    const char *id = chosen_id(x), *header = http_header(x, SESSION_HEADER);
+    const char *id = chosen_id(x), *header = request_header(x, SESSION_HEADER);
     if (id == NULL)
         return OK;
     if (!session_id_is_fine(id))
@@ -51,33 +51,33 @@ static enum status check_id(const struct exchange *x, struct error *err)
 }
 
 /* A PUT without a body begins an empty text. */
-static enum status read_beginning(struct generate_request *ret, const struct exchange *x, struct error *err)
+static enum status read_beginning(struct generate_request *ret, const struct request *x, struct error *err)
 {
     const bool is_empty = x->body.size == 0 && chosen_id(x) != NULL;
     const uint8_t *body = is_empty ? (const uint8_t *)"{}" : x->body.bytes;
-    return generate_request_parse_session(ret, body, is_empty ? 2 : x->body.size, service_of(x)->settings, err);
+    return generate_request_parse_session(ret, body, is_empty ? 2 : x->body.size, x->service->settings, err);
 }
 
 /* Browsers send it along with whatever they ask next, and a balancer may go by it; nobody here reads it. */
-static void set_cookie(struct exchange *x, const char *id)
+static void set_cookie(struct request *x, const char *id)
 {
     char cookie[sizeof "aftd-session=; Path=/; HttpOnly; SameSite=Strict" + SESSION_ID_BYTES];
     (void)snprintf(cookie, sizeof cookie, "aftd-session=%s; Path=/; HttpOnly; SameSite=Strict", id);
-    if (service_of(x)->settings->session_cookie)
-        http_add_header(x, "Set-Cookie", cookie);
+    if (x->service->settings->session_cookie)
+        request_add_header(x, "Set-Cookie", cookie);
 }
 
 /* It is there, and nobody has it yet; `info` is cleared, and let go if it is held. */
-static void tell_created(struct exchange *x, struct session_info *info)
+static void tell_created(struct request *x, struct session_info *info)
 {
-    const struct beginning *b = x->api->state;
+    const struct beginning *b = x->state;
     char location[sizeof "/v1/sessions/" + SESSION_ID_BYTES];
     (void)snprintf(location, sizeof location, "/v1/sessions/%s", info->head.id);
-    http_add_header(x, "Location", location);
-    http_add_header(x, SESSION_HEADER, info->head.id);
+    request_add_header(x, "Location", location);
+    request_add_header(x, SESSION_HEADER, info->head.id);
     set_cookie(x, info->head.id);
     json_t *answer = session_describe(info);
-    sessions_end(service_of(x)->sessions, info);
+    sessions_end(x->service->sessions, info);
     const json_int_t prompt = (json_int_t)b->prompt_bytes;
     json_put(answer, "usage",
              json_pack("{s:I, s:i, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", 0, "total_tokens", prompt,
@@ -85,7 +85,7 @@ static void tell_created(struct exchange *x, struct session_info *info)
     reply_send_json(x, 201, answer);
 }
 
-static void answer_written(struct exchange *x)
+static void answer_written(struct request *x)
 {
     struct session_work *k = session_work_done(x);
     if (k != NULL)
@@ -93,13 +93,13 @@ static void answer_written(struct exchange *x)
 }
 
 /* The snapshot's memory is taken. */
-static void reply_created(struct exchange *x, struct stream_snapshot *snapshot)
+static void reply_created(struct request *x, struct stream_snapshot *snapshot)
 {
     struct session_info info;
     struct error err;
     unsigned wait_s = 0;
     struct session_work *k = session_work_create(x, 1, &err);
-    if (k == NULL || sessions_add(k->sessions, &x->api->client, chosen_id(x), x->api->hosted, snapshot, &info, &wait_s,
+    if (k == NULL || sessions_add(k->sessions, &x->client, chosen_id(x), x->hosted, snapshot, &info, &wait_s,
                                   &err) != OK) {
         session_work_free(k);
         stream_snapshot_clear(snapshot);
@@ -117,7 +117,7 @@ static void reply_created(struct exchange *x, struct stream_snapshot *snapshot)
 }
 
 /* The prompt has been fed. */
-static void answer_fed(struct exchange *x)
+static void answer_fed(struct request *x)
 {
     struct job *j = x->job;
     request_job_note_times(x);
@@ -128,7 +128,7 @@ static void answer_fed(struct exchange *x)
 }
 
 /* *job: the job that feeds the prompt; left NULL if *snapshot is where the session begins. */
-static enum status prepare(struct exchange *x, struct generate_request *r, struct beginning *b, struct job **job,
+static enum status prepare(struct request *x, struct generate_request *r, struct beginning *b, struct job **job,
                            struct stream_snapshot *snapshot, unsigned *wait_s, struct error *err)
 {
     struct hosted_model *e;
@@ -136,7 +136,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     if (st == OK) /* although nothing may have to be fed, and nothing to wait for a turn */
         st = authorise_priority(x, r->in.priority, err);
     if (st == OK)
-        st = sessions_check(service_of(x)->sessions, &x->api->client, e, 1, wait_s, err);
+        st = sessions_check(x->service->sessions, &x->client, e, 1, wait_s, err);
     if (st != OK)
         return st;
     if (r->state != NULL) {
@@ -162,7 +162,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     return OK;
 }
 
-void api_sessions_create(struct exchange *x)
+void api_sessions_create(struct request *x)
 {
     struct generate_request r = {0};
     struct stream_snapshot snapshot = {.memory = NULL};
@@ -182,8 +182,8 @@ void api_sessions_create(struct exchange *x)
     } else if (j == NULL) {
         reply_created(x, &snapshot);
     } else {
-        x->api->timeout_ms = r.timeout_ms;
-        http_drop_body(x);
+        x->timeout_ms = r.timeout_ms;
+        request_drop_body(x);
         request_job_submit(x, j, answer_fed);
     }
     generate_request_clear(&r);

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 
 #include "config/settings.h"
-#include "server/api/api_request.h"
-#include "server/api/reply.h"
-#include "server/api/service.h"
+#include "server/request/request.h"
+#include "server/request/reply.h"
+#include "server/request/service.h"
 #include "server/core/clock.h"
-#include "server/kinds/generate.h"
+#include "server/operation/generate.h"
 
 #define STORED_NS (2 * WORKERS_AT_ONCE_NS) /* about, to read or write one; in any case not for an HTTP thread to do */
 
@@ -23,7 +23,7 @@ static void free_work(struct job_work *w)
     session_work_free((struct session_work *)(void *)w);
 }
 
-struct session_work *session_work_create(struct exchange *x, size_t count, struct error *err)
+struct session_work *session_work_create(struct request *x, size_t count, struct error *err)
 {
     struct session_work *k = calloc(1, sizeof *k + count * sizeof k->infos[0]);
     if (k == NULL) {
@@ -31,8 +31,8 @@ struct session_work *session_work_create(struct exchange *x, size_t count, struc
         return NULL;
     }
     k->work = (struct job_work){.free = free_work, .conclude_ns = STORED_NS};
-    k->sessions = service_of(x)->sessions;
-    k->client = x->api->client;
+    k->sessions = x->service->sessions;
+    k->client = x->client;
     k->count = count;
     return k;
 }
@@ -108,9 +108,9 @@ void session_work_follow(struct session_work *k, struct job *j)
     job_set_work(j, &k->work);
 }
 
-void session_work_run(struct exchange *x, struct session_work *k, session_work_do *conclude, http_handler *next)
+void session_work_run(struct request *x, struct session_work *k, session_work_do *conclude, request_handler *next)
 {
-    const struct service *s = service_of(x);
+    const struct service *s = x->service;
     struct job *j;
     struct error err;
     k->work.conclude = conclude;
@@ -119,11 +119,11 @@ void session_work_run(struct exchange *x, struct session_work *k, session_work_d
         (void)reply_refuse(x, ERR_NOMEM, "", "out of memory for the request; try again later");
         return;
     }
-    j->item.client = x->api->client;
+    j->item.client = x->client;
     const uint64_t deadline_ns = x->received_ns + s->settings->timeout_ms * CLOCK_NS_PER_MS;
     const enum status st = workers_submit(s->keepers, j, NULL, 0, deadline_ns, &err);
     if (st == OK) {
-        http_await(x, j, next);
+        request_await(x, j, next);
     } else {
         session_work_let_go(k);
         (void)reply_refuse(x, st, "", "%s",
@@ -133,19 +133,19 @@ void session_work_run(struct exchange *x, struct session_work *k, session_work_d
     job_release(j);
 }
 
-struct session_work *session_work_done(struct exchange *x)
+struct session_work *session_work_done(struct request *x)
 {
     struct session_work *k = work_of(x->job);
     if (job_result(x->job)->status == OK)
         return k;
     if (job_result(x->job)->status == ERR_CONFLICT && k->infos[0].is_busy)
-        http_add_header(x, "Retry-After", "1");
+        request_add_header(x, "Retry-After", "1");
     session_work_let_go(k);
     reply_send_job_error(x, x->job);
     return NULL;
 }
 
-struct session_work *session_work_take(struct exchange *x, struct session_work *done)
+struct session_work *session_work_take(struct request *x, struct session_work *done)
 {
     struct error err;
     struct session_work *k = session_work_create(x, 1, &err);
@@ -170,11 +170,11 @@ json_t *session_describe(const struct session_info *i)
                      (json_int_t)h->blob_bytes, "seed", (json_int_t)h->state.seed, "turn", (json_int_t)h->turn);
 }
 
-void session_refuse(struct exchange *x, const struct error *err, unsigned wait_s)
+void session_refuse(struct request *x, const struct error *err, unsigned wait_s)
 {
     char seconds[16];
     (void)snprintf(seconds, sizeof seconds, "%u", wait_s);
     if (wait_s > 0)
-        http_add_header(x, "Retry-After", seconds);
+        request_add_header(x, "Retry-After", seconds);
     reply_send_error(x, err);
 }

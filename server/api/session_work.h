@@ -9,14 +9,14 @@
 #include <stddef.h>
 
 #include "config/status.h"
-#include "server/http/http.h"
-#include "server/job/workers.h"
+#include "server/request/request.h"
+#include "server/request/workers.h"
 #include "server/session/sessions.h"
 
 /* The id of the session that a request is about, in requests and in answers, where balancers see it. */
 #define SESSION_HEADER "X-Session-ID"
 
-typedef void session_work_use(struct exchange *x, const struct session_info *i);
+typedef void session_work_use(struct request *x, const struct session_info *i);
 
 struct session_work {
     struct job_work work;
@@ -29,7 +29,7 @@ struct session_work {
 };
 
 /* With room for that many, zeroed. Errors, where it returns NULL: ERR_NOMEM. */
-struct session_work *session_work_create(struct exchange *x, size_t count, struct error *err);
+struct session_work *session_work_create(struct request *x, size_t count, struct error *err);
 /* End what is held, and free it. NULL is a no-op. */
 void session_work_free(struct session_work *k);
 /* End what is held, as it is, before the client can know of the request's end. NULL is a no-op. */
@@ -41,17 +41,17 @@ enum status session_work_write(struct session_work *k, struct error *err);
 /* Continue with `next` when `conclude`, one of those below, has been run by the pool; or answer with an error. `k` is
  * taken. */
 typedef enum status session_work_do(struct job *j, struct error *err);
-void session_work_run(struct exchange *x, struct session_work *k, session_work_do *conclude, http_handler *next);
+void session_work_run(struct request *x, struct session_work *k, session_work_do *conclude, request_handler *next);
 session_work_do session_work_fetch;     /* the first one */
 session_work_do session_work_write_new; /* all */
 session_work_do session_work_move;      /* session_work_write */
 session_work_do session_work_remove;    /* the first one, of a store that is shared */
 
 /* The work of the exchange's job, which has some and is done. NULL: it has failed, and that was answered. */
-struct session_work *session_work_done(struct exchange *x);
+struct session_work *session_work_done(struct request *x);
 
 /* The first one of what is done, for more to be done with it. NULL: out of memory, and that was answered. */
-struct session_work *session_work_take(struct exchange *x, struct session_work *done);
+struct session_work *session_work_take(struct request *x, struct session_work *done);
 
 /* The job generates a text of the first one, which is held; with a store that has the text before the job is done. The
  * work is the job's from now on. */
@@ -63,6 +63,6 @@ void session_work_follow(struct session_work *k, struct job *j);
 json_t *session_describe(const struct session_info *i);
 
 /* Refuse one: wait_s is when there may be room for it, or others have done with it; 0: that is not what is wrong. */
-void session_refuse(struct exchange *x, const struct error *err, unsigned wait_s);
+void session_refuse(struct request *x, const struct error *err, unsigned wait_s);
 
 #endif

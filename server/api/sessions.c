@@ -7,17 +7,17 @@
 #include <string.h>
 
 #include "config/json_memory.h"
-#include "server/api/api_request.h"
-#include "server/api/authorise.h"
+#include "server/request/request.h"
+#include "server/request/authorise.h"
 #include "server/api/generate_state.h"
-#include "server/api/reply.h"
-#include "server/api/request_job.h"
-#include "server/api/request_model.h"
-#include "server/api/service.h"
+#include "server/request/reply.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/request/service.h"
 #include "server/api/session_work.h"
 #include "server/models/registry.h"
-#include "server/request/generate_request.h"
-#include "server/request/request_json.h"
+#include "server/api/generate_request.h"
+#include "server/fields/request_json.h"
 #include "server/session/session_record.h"
 #include "server/session/sessions.h"
 #include "server/session/state_blob.h"
@@ -27,10 +27,10 @@ enum { SESSIONS_LISTED = 20 }; /* in one answer, unless the request says it */
 /* ---- finding one ------------------------------------------------------------------------------------------------ */
 
 /* The session that the path names, or of a store that is shared its id alone; false: it was answered with an error. */
-static bool find(struct exchange *x, struct session_info *ret)
+static bool find(struct request *x, struct session_info *ret)
 {
     struct error err;
-    enum status st = sessions_find(service_of(x)->sessions, &x->api->client, x->api->segments[0], ret, &err);
+    enum status st = sessions_find(x->service->sessions, &x->client, x->segments[0], ret, &err);
     if (st == OK)
         return true;
     reply_send_error(x, &err);
@@ -49,10 +49,10 @@ static const struct field list_table[] = {
 const struct field_list sessions_query = FIELDS_OF(list_table);
 
 /* NULL for want of memory. */
-static json_t *describe_page(struct exchange *x, const struct list_request *r, struct session_info *infos)
+static json_t *describe_page(struct request *x, const struct list_request *r, struct session_info *infos)
 {
     uint64_t next = 0, total = 0;
-    const size_t count = sessions_list(service_of(x)->sessions, &x->api->client, (uint64_t)r->before, (size_t)r->limit,
+    const size_t count = sessions_list(x->service->sessions, &x->client, (uint64_t)r->before, (size_t)r->limit,
                                        infos, &next, &total);
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
@@ -64,11 +64,11 @@ static json_t *describe_page(struct exchange *x, const struct list_request *r, s
 }
 
 /* Without keys an id is all that protects a session: many clients may share an address, as behind a proxy. */
-static enum status check_key(const struct exchange *x, struct error *err)
+static enum status check_key(const struct request *x, struct error *err)
 {
-    if (sessions_are_shared(service_of(x)->sessions))
+    if (sessions_are_shared(x->service->sessions))
         return error_set(err, ERR_FORBIDDEN, "sessions in a store that daemons share are not listed; keep the ids");
-    if (x->api->grant.key != NULL)
+    if (x->grant.key != NULL)
         return OK;
     return error_set(
         err, ERR_FORBIDDEN,
@@ -76,13 +76,13 @@ static enum status check_key(const struct exchange *x, struct error *err)
         "address would see the ids of others; keep those that POST /v1/sessions gives you");
 }
 
-void api_sessions(struct exchange *x)
+void api_sessions(struct request *x)
 {
     struct list_request r = {.limit = SESSIONS_LISTED};
     struct error err;
     enum status st = check_key(x, &err);
     if (st == OK)
-        st = fields_read(&sessions_query, x->api->query, service_of(x)->settings, &r, &err);
+        st = fields_read(&sessions_query, x->query, x->service->settings, &r, &err);
     if (st != OK) {
         reply_send_error(x, &err);
         return;
@@ -94,7 +94,7 @@ void api_sessions(struct exchange *x)
 
 /* ---- with its state ---------------------------------------------------------------------------------------------- */
 
-static void fetched(struct exchange *x)
+static void fetched(struct request *x)
 {
     struct session_work *k = session_work_done(x);
     if (k != NULL)
@@ -102,7 +102,7 @@ static void fetched(struct exchange *x)
 }
 
 /* Have the pool do something with the session, and go on with `next`; clears `info`. */
-static void run_with(struct exchange *x, struct session_info *info, session_work_do *conclude, http_handler *next,
+static void run_with(struct request *x, struct session_info *info, session_work_do *conclude, request_handler *next,
                      session_work_use *use)
 {
     struct error err;
@@ -118,7 +118,7 @@ static void run_with(struct exchange *x, struct session_info *info, session_work
 }
 
 /* Use the session that the path names, with its state, which may have to be fetched; or answer why not. */
-static void with_state(struct exchange *x, session_work_use *use)
+static void with_state(struct request *x, session_work_use *use)
 {
     struct session_info info;
     if (!find(x, &info))
@@ -133,16 +133,16 @@ static void with_state(struct exchange *x, session_work_use *use)
 
 /* ---- one session ------------------------------------------------------------------------------------------------ */
 
-static void tell(struct exchange *x, const struct session_info *i)
+static void tell(struct request *x, const struct session_info *i)
 {
     reply_send_json(x, 200, session_describe(i));
 }
 
 /* Of a store that is shared, it is asked what the session is. */
-void api_session(struct exchange *x)
+void api_session(struct request *x)
 {
     struct session_info info;
-    if (sessions_are_shared(service_of(x)->sessions))
+    if (sessions_are_shared(x->service->sessions))
         with_state(x, tell);
     else if (find(x, &info)) {
         tell(x, &info);
@@ -150,21 +150,21 @@ void api_session(struct exchange *x)
     }
 }
 
-static void removed(struct exchange *x)
+static void removed(struct request *x)
 {
     if (session_work_done(x) != NULL)
-        http_reply(x, 204, NULL, NULL, 0);
+        request_reply(x, 204, NULL, NULL, 0);
 }
 
-void api_session_delete(struct exchange *x)
+void api_session_delete(struct request *x)
 {
-    const char *id = x->api->segments[0];
+    const char *id = x->segments[0];
     struct session_info info;
     struct error err;
-    if (sessions_are_shared(service_of(x)->sessions) && session_id_is_fine(id) && find(x, &info))
+    if (sessions_are_shared(x->service->sessions) && session_id_is_fine(id) && find(x, &info))
         run_with(x, &info, session_work_remove, removed, NULL);
-    else if (sessions_remove(service_of(x)->sessions, &x->api->client, id, &err) == OK)
-        http_reply(x, 204, NULL, NULL, 0);
+    else if (sessions_remove(x->service->sessions, &x->client, id, &err) == OK)
+        request_reply(x, 204, NULL, NULL, 0);
     else
         reply_send_error(x, &err);
 }
@@ -179,31 +179,31 @@ static const struct field fork_table[] = {
 const struct field_list fork_fields = FIELDS_OF(fork_table);
 
 /* The number of forks; 1 if there is no body. */
-static enum status read_fork(const struct exchange *x, size_t *n, struct error *err)
+static enum status read_fork(const struct request *x, size_t *n, struct error *err)
 {
     struct fork_request f = {.n = 1};
     json_t *object = NULL;
     enum status st = x->body.size > 0 ? request_json_parse(&object, x->body.bytes, x->body.size, err) : OK;
     if (st == OK && object != NULL)
-        st = fields_read(&fork_fields, object, service_of(x)->settings, &f, err);
+        st = fields_read(&fork_fields, object, x->service->settings, &f, err);
     json_decref(object);
     *n = (size_t)f.n;
     return st;
 }
 
-static void list_forks(struct exchange *x, struct session_info *forks, size_t n)
+static void list_forks(struct request *x, struct session_info *forks, size_t n)
 {
     json_t *list = json_array();
     if (n == 1) /* as for a session that is begun; a header names one only */
-        http_add_header(x, SESSION_HEADER, forks[0].head.id);
+        request_add_header(x, SESSION_HEADER, forks[0].head.id);
     for (size_t i = 0; i < n; i++) {
         json_append(list, session_describe(&forks[i]));
-        sessions_end(service_of(x)->sessions, &forks[i]);
+        sessions_end(x->service->sessions, &forks[i]);
     }
     reply_send_json(x, 201, json_pack("{s:o}", "sessions", list));
 }
 
-static void forks_written(struct exchange *x)
+static void forks_written(struct request *x)
 {
     struct session_work *k = session_work_done(x);
     if (k == NULL)
@@ -212,7 +212,7 @@ static void forks_written(struct exchange *x)
 }
 
 /* `of` has its state. */
-static void fork_session(struct exchange *x, const struct session_info *of)
+static void fork_session(struct request *x, const struct session_info *of)
 {
     struct error err;
     unsigned wait_s = 0;
@@ -224,11 +224,11 @@ static void fork_session(struct exchange *x, const struct session_info *of)
     if (st == OK)
         st = authorise_model(x, of->head.model, of->head.model, &err);
     if (st == OK)
-        st = sessions_fork(service_of(x)->sessions, &x->api->client, of, n, k->infos, &wait_s, &err);
+        st = sessions_fork(x->service->sessions, &x->client, of, n, k->infos, &wait_s, &err);
     if (st != OK) {
         session_work_free(k);
         session_refuse(x, &err, wait_s);
-    } else if (sessions_are_stored(service_of(x)->sessions)) {
+    } else if (sessions_are_stored(x->service->sessions)) {
         session_work_run(x, k, session_work_write_new, forks_written);
     } else {
         list_forks(x, k->infos, n);
@@ -236,14 +236,14 @@ static void fork_session(struct exchange *x, const struct session_info *of)
     }
 }
 
-void api_session_fork(struct exchange *x)
+void api_session_fork(struct request *x)
 {
     with_state(x, fork_session);
 }
 
 /* ---- /v1/sessions/ID/state -------------------------------------------------------------------------------------- */
 
-static void send_state(struct exchange *x, const struct session_info *i)
+static void send_state(struct request *x, const struct session_info *i)
 {
     struct error err;
     uint8_t *blob;
@@ -252,17 +252,17 @@ static void send_state(struct exchange *x, const struct session_info *i)
     if (st == OK)
         st = state_blob_make(&blob, &size, &i->snapshot, &i->head.state.identity, &err);
     if (st == OK)
-        http_reply(x, 200, "application/octet-stream", (char *)blob, size);
+        request_reply(x, 200, "application/octet-stream", (char *)blob, size);
     else
         reply_send_error(x, &err);
 }
 
-void api_session_state(struct exchange *x)
+void api_session_state(struct request *x)
 {
     with_state(x, send_state);
 }
 
-static void moved(struct exchange *x)
+static void moved(struct request *x)
 {
     struct session_work *k = session_work_done(x);
     if (k == NULL)
@@ -272,7 +272,7 @@ static void moved(struct exchange *x)
 }
 
 /* Replace the state of the session that is held by the body; takes `k`. */
-static void put_state(struct exchange *x, struct session_work *k)
+static void put_state(struct request *x, struct session_work *k)
 {
     struct session_info *i = &k->infos[0];
     struct error err;
@@ -295,19 +295,19 @@ static void put_state(struct exchange *x, struct session_work *k)
         reply_send_error(x, &err);
 }
 
-static void put_fetched(struct exchange *x)
+static void put_fetched(struct request *x)
 {
     struct session_work *done = session_work_done(x), *k = done != NULL ? session_work_take(x, done) : NULL;
     if (k != NULL)
         put_state(x, k);
 }
 
-void api_session_put(struct exchange *x)
+void api_session_put(struct request *x)
 {
     struct error err;
     struct session_work *k = session_work_create(x, 1, &err);
     const enum status st =
-        k != NULL ? sessions_begin(k->sessions, &x->api->client, x->api->segments[0], &k->infos[0], &err) : ERR_NOMEM;
+        k != NULL ? sessions_begin(k->sessions, &x->client, x->segments[0], &k->infos[0], &err) : ERR_NOMEM;
     if (st != OK) {
         session_work_free(k);
         session_refuse(x, &err, st == ERR_CONFLICT ? 1 : 0); /* it may be free soon */

@@ -153,9 +153,9 @@ bool stream_place_read(struct stream_place *ret, const char *id)
 /* ---- requests -------------------------------------------------------------------------------------------------- */
 
 /* The header, or else the field; NULL: there is neither. */
-static const char *asked_by(const struct exchange *x, const struct generate_request *r, const char **param)
+static const char *asked_by(const struct request *x, const struct generate_request *r, const char **param)
 {
-    const char *header = http_header(x, HEADER);
+    const char *header = request_header(x, HEADER);
     *param = HEADER;
     if (header != NULL && header[0] != '\0') /* an empty one: no event has told one */
         return header;
@@ -163,7 +163,7 @@ static const char *asked_by(const struct exchange *x, const struct generate_requ
     return r->place[0] != '\0' ? r->place : NULL;
 }
 
-enum status stream_place_take(struct stream_place *ret, const struct exchange *x, struct generate_request *r,
+enum status stream_place_take(struct stream_place *ret, const struct request *x, struct generate_request *r,
                               struct error *err)
 {
     const char *param, *id = asked_by(x, r, &param);
@@ -216,7 +216,7 @@ struct stream_place stream_place_begin(const struct generate_request *r, const s
 }
 
 enum status stream_place_check(const struct stream_place *asked, const struct stream_place *begin,
-                               const struct exchange *x, const struct generate_request *r, const struct hosted_model *e,
+                               const struct request *x, const struct generate_request *r, const struct hosted_model *e,
                                struct error *err)
 {
     const char *param;

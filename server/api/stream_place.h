@@ -17,8 +17,8 @@
 
 #include "config/limits.h"
 #include "config/status.h"
-#include "server/http/http.h"
-#include "server/request/generate_request.h"
+#include "server/request/request.h"
+#include "server/api/generate_request.h"
 
 struct hosted_model;
 
@@ -34,7 +34,7 @@ struct stream_place {
  * else the field "from". Its seed becomes the request's. If the text is known to have no more, nothing else was looked
  * at. r->in.stream is known. Errors: ERR_ARGUMENT: it is no such id, or the request is not for one stream of one text;
  * ERR_CONFLICT: it names another seed. */
-enum status stream_place_take(struct stream_place *ret, const struct exchange *x, struct generate_request *r,
+enum status stream_place_take(struct stream_place *ret, const struct request *x, struct generate_request *r,
                               struct error *err);
 
 /* The place before the first byte of the text of `r`, whose state or session is open. */
@@ -42,7 +42,7 @@ struct stream_place stream_place_begin(const struct generate_request *r, const s
 /* Is `asked`, if it is given, a place in the text that begins at `begin`? Errors: ERR_CONFLICT, ERR_ARGUMENT, with what
  * differs and the header or field. */
 enum status stream_place_check(const struct stream_place *asked, const struct stream_place *begin,
-                               const struct exchange *x, const struct generate_request *r, const struct hosted_model *e,
+                               const struct request *x, const struct generate_request *r, const struct hosted_model *e,
                                struct error *err);
 
 /* False: `id` is none, and *ret is unchanged. */

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "config/status.h"
-#include "server/kinds/generate.h"
+#include "server/operation/generate.h"
 
 struct text_reader;
 

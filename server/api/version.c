@@ -5,7 +5,7 @@
 
 #include "config/version.h"
 #include "engine/engine.h"
-#include "server/http/http.h"
+#include "server/request/request.h"
 #include "server/media/picture.h"
 
 void version_print_daemon(const char *commit, FILE *to)

@@ -9,7 +9,7 @@
  * stream waits for more than a step of each such model and one block of an encoder, however many pictures there are.
  * With nothing to do the thread sleeps on the queue. A round allocates nothing.
  *
- * `running`, `progress_ns` and `ns_per_job` are written by this thread and read by any; each is meaningful alone. */
+ * `running` and `progress_ns` are written by this thread and read by any; each is meaningful alone. */
 #include "server/batch/batcher.h"
 
 #include <assert.h>
@@ -25,7 +25,7 @@
 #include "server/core/mailbox.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
-#include "server/job/job.h"
+#include "server/request/job.h"
 #include "server/models/hosted_model.h"
 
 /* A model's place in the loop: one of the two lanes. */
@@ -46,11 +46,9 @@ struct batcher {
     struct served *pictures[BATCHER_LANES_MAX];
     uint32_t stream_count, picture_count;
     uint32_t picture_turn; /* which of them runs the next block */
-    uint64_t ended_ns;     /* when a job last ended while others waited or ran; 0: not since the engine was idle */
     /* any thread's */
     atomic_uint running;          /* jobs in slots and batches */
     _Atomic uint64_t progress_ns; /* when a round last ended, or work was found */
-    _Atomic uint64_t ns_per_job;  /* running mean of the time from one job's end to the next */
     atomic_bool cancel;
     atomic_bool changed; /* there are arriving models */
     pthread_mutex_t lock;
@@ -124,18 +122,6 @@ static uint32_t run_round(struct batcher *b)
     ended += run_pictures(b);
     ring(b);
     return ended;
-}
-
-static void note_ended(struct batcher *b, uint32_t ended, uint64_t now_ns)
-{
-    if (ended == 0)
-        return;
-    if (b->ended_ns != 0) {
-        const uint64_t latest = (now_ns - b->ended_ns) / ended;
-        const uint64_t mean = atomic_load(&b->ns_per_job);
-        atomic_store(&b->ns_per_job, mean == 0 ? latest : mean - mean / 8 + latest / 8);
-    }
-    b->ended_ns = now_ns;
 }
 
 /* ---- models that come and go ----------------------------------------------------------------------------------- */
@@ -272,8 +258,6 @@ static void *engine_thread(void *arg)
     struct batcher *b = arg;
     for (;;) {
         if (atomic_load(&b->running) == 0) {
-            if (queue_count(b->queue) == 0)
-                b->ended_ns = 0;
             if (!queue_wait(b->queue))
                 return NULL;
             atomic_store(&b->progress_ns, clock_now_ns());
@@ -286,7 +270,7 @@ static void *engine_thread(void *arg)
         const uint32_t ended = run_round(b);
         let_go(b);
         const uint64_t now_ns = clock_now_ns();
-        note_ended(b, ended, now_ns);
+        queue_note_done(b->queue, ended, now_ns);
         atomic_store(&b->progress_ns, now_ns);
         atomic_store(&b->running, count_running(b));
     }
@@ -376,11 +360,4 @@ void batcher_measure(struct batcher *b, uint64_t now_ns)
     for (unsigned model = 0; model < METRICS_MODEL_LABELS; model++)
         metrics_gauge_set(METRIC_QUEUE_DEPTH, model, waiting[model]);
     metrics_gauge_set(METRIC_STEP_AGE, 0, step_age_ns(b, now_ns));
-}
-
-uint32_t batcher_retry_after_s(const struct batcher *b)
-{
-    const uint64_t wait_ns = queue_count(b->queue) * atomic_load(&b->ns_per_job);
-    const uint64_t wait_s = (wait_ns + CLOCK_NS_PER_S - 1) / CLOCK_NS_PER_S;
-    return wait_s < 1 ? 1 : wait_s > HTTP_RETRY_AFTER_MAX_S ? HTTP_RETRY_AFTER_MAX_S : (uint32_t)wait_s;
 }

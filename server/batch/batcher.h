@@ -46,9 +46,5 @@ void batcher_cancel(struct batcher *b);
 
 /* Is there work, and has no step ended for stuck_after_ms? */
 bool batcher_is_stuck(const struct batcher *b, uint64_t now_ns);
-/* Seconds after which a client that found the queue full may find room, estimated from how fast jobs have been ending
- * lately:
- * 1 .. HTTP_RETRY_AFTER_MAX_S. */
-uint32_t batcher_retry_after_s(const struct batcher *b);
 
 #endif

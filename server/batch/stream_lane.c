@@ -30,7 +30,7 @@
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
-#include "server/job/job.h"
+#include "server/request/job.h"
 #include "server/models/hosted_model.h"
 #include "server/stream/stream_kind.h"
 

@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "server/batch/stream_prefix.h"
 #include "server/core/metrics.h"
-#include "server/job/job.h"
+#include "server/request/job.h"
 #include "server/models/hosted_model.h"
 #include "server/stream/stream_kind.h"
 

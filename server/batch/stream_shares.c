@@ -4,7 +4,7 @@
 
 #include "config/limits.h"
 #include "server/batch/stream_places.h"
-#include "server/job/job.h"
+#include "server/request/job.h"
 
 /* The first job of that client, of those in the first `end` places of jobs; `end`: it has none there. */
 static uint32_t find(const struct stream_places *p, const struct client_id *client, uint32_t end)

@@ -8,7 +8,7 @@
 #include "server/cli/local_lane.h"
 #include "server/cli/remote.h"
 #include "server/cli/sampling.h"
-#include "server/kinds/complete.h"
+#include "server/operation/complete.h"
 #include "server/media/picture.h"
 #include "server/media/picture_grid.h"
 

@@ -12,7 +12,7 @@
 #include "server/cli/text_output.h"
 #include "server/coding/archive.h"
 #include "server/core/text.h"
-#include "server/kinds/code.h"
+#include "server/operation/code.h"
 #include "server/models/precision.h"
 
 enum { STREAMS_MAX = 64 }; /* blocks at a time: more make no step faster */

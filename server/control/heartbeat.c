@@ -10,7 +10,7 @@
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/core/service_manager.h"
-#include "server/http/http.h"
+#include "server/request/request.h"
 #include "server/models/registry.h"
 
 /* A line that changes is looked at again soon; one that does not, rarely, so that an idle daemon sleeps. */
@@ -45,7 +45,7 @@ static void describe(struct heartbeat *h, uint64_t now_ns, char out[HEARTBEAT_ST
     uint64_t slots;
     char streams[64] = "";
     if (h->ends) {
-        (void)snprintf(out, HEARTBEAT_STATUS_BYTES, "stopping, %u requests to answer", http_exchanges(h->http));
+        (void)snprintf(out, HEARTBEAT_STATUS_BYTES, "stopping, %u requests to answer", requests_count(h->all));
         return;
     }
     const size_t models = count_models(h, &slots);

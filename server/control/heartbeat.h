@@ -10,7 +10,7 @@
 struct settings;
 
 struct batcher;
-struct http;
+struct requests;
 struct registry;
 
 enum { HEARTBEAT_STATUS_BYTES = 128 };
@@ -19,7 +19,7 @@ struct heartbeat {
     const struct settings *settings;
     const struct batcher *batcher;
     struct registry *registry;
-    const struct http *http;
+    const struct requests *all;
     bool ends, is_late;                  /* the daemon is stopping; the watchdog is not being fed */
     uint64_t alive_ns, status_ns;        /* when each is due; 0: never */
     uint64_t looked_ns, requests;        /* when the requests were last counted, and how many they were */

@@ -17,7 +17,7 @@
 #include "server/core/log.h"
 #include "server/core/mailbox.h"
 #include "server/core/queue.h"
-#include "server/job/job.h"
+#include "server/request/job.h"
 #include "server/models/registry.h"
 
 struct loader {

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 #include "config/status.h"
-#include "server/job/job.h"
+#include "server/request/job.h"
 #include "server/models/models_dir.h"
 
 struct loader;

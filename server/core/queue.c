@@ -34,6 +34,8 @@ struct queue {
     uint64_t served;                /* virtual time: where the latest item that was popped started */
     struct waiting_client *clients; /* [items_max] */
     uint32_t clients_end;           /* after the last that is taken */
+    uint64_t done_ns;               /* when items were last done with; 0: never */
+    uint64_t ns_per_item;           /* running mean of the time from one that was done to the next */
     struct lane lane[];
 };
 
@@ -247,6 +249,8 @@ bool queue_remove(struct queue *q, struct queue_item *item)
 bool queue_wait(struct queue *q)
 {
     (void)pthread_mutex_lock(&q->lock);
+    if (q->count == 0)
+        q->done_ns = 0; /* the next is not late for having come late */
     while (q->count == 0 && !q->closed && !q->woken)
         (void)pthread_cond_wait(&q->pushed, &q->lock);
     const bool goes_on = q->count > 0 || !q->closed;
@@ -284,6 +288,28 @@ struct queue_view queue_look(struct queue *q, uint32_t lane)
     };
     (void)pthread_mutex_unlock(&q->lock);
     return v;
+}
+
+void queue_note_done(struct queue *q, uint32_t items, uint64_t now_ns)
+{
+    if (items == 0)
+        return;
+    (void)pthread_mutex_lock(&q->lock);
+    if (q->done_ns != 0) {
+        const uint64_t latest = (now_ns - q->done_ns) / items, mean = q->ns_per_item;
+        q->ns_per_item = mean == 0 ? latest : mean - mean / 8 + latest / 8;
+    }
+    q->done_ns = now_ns;
+    (void)pthread_mutex_unlock(&q->lock);
+}
+
+uint32_t queue_retry_after_s(struct queue *q)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    const uint64_t wait_ns = q->count * q->ns_per_item;
+    (void)pthread_mutex_unlock(&q->lock);
+    const uint64_t wait_s = (wait_ns + CLOCK_NS_PER_S - 1) / CLOCK_NS_PER_S;
+    return wait_s < 1 ? 1 : wait_s > HTTP_RETRY_AFTER_MAX_S ? HTTP_RETRY_AFTER_MAX_S : (uint32_t)wait_s;
 }
 
 uint32_t queue_count(struct queue *q)

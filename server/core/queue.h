@@ -68,6 +68,12 @@ void queue_wake(struct queue *q);
 /* Refuse every later push. Any thread. */
 void queue_close(struct queue *q);
 
+/* So many items are done with, all at once: for the next. Engine thread. */
+void queue_note_done(struct queue *q, uint32_t items, uint64_t now_ns);
+/* Seconds after which who found the queue full may find room, estimated from how fast items have been done with lately:
+ * 1 .. HTTP_RETRY_AFTER_MAX_S. Any thread. */
+uint32_t queue_retry_after_s(struct queue *q);
+
 struct queue_view {
     uint32_t count, lane_count; /* of all lanes, and of that one */
     uint64_t lane_oldest_ns;    /* when the item whose turn it is in that lane was pushed; 0 if none waits */

@@ -18,7 +18,7 @@
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
-#include "server/http/http_inner.h"
+#include "server/http/transport.h"
 
 #define LEFT_AGAIN_NS UINT64_C(100000000) /* until a connection whose client has left is shut down again */
 

@@ -10,7 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "server/http/http_inner.h"
+#include "server/http/transport.h"
 #include "server/http/tls.h"
 
 enum { EVENTS_AT_A_TIME = 64 };

@@ -11,7 +11,7 @@
 
 #include "config/settings.h"
 #include "server/core/clock.h"
-#include "server/http/http_inner.h"
+#include "server/http/transport.h"
 
 enum { READ_BYTES = 32768, READS_AT_A_TIME = 16 };
 

@@ -23,8 +23,7 @@
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/mailbox.h"
-#include "server/http/cors.h"
-#include "server/http/http_inner.h"
+#include "server/http/transport.h"
 #include "server/http/listen.h"
 #include "server/http/listeners.h"
 #include "server/http/tls.h"
@@ -48,16 +47,11 @@ static void log_library(void *cls, const char *format, va_list args)
 
 /* ---- a loop ------------------------------------------------------------------------------------------------------ */
 
-static struct http_exchange *exchange_of(struct mailbox_item *item)
-{
-    return (struct http_exchange *)(void *)((char *)item - offsetof(struct http_exchange, mail));
-}
-
 static void take_mail(const struct http_loop *l)
 {
     for (struct mailbox_item *item = mailbox_take(l->http->mailboxes, l->box), *next; item != NULL; item = next) {
         next = TAILQ_NEXT(item, link);
-        MHD_resume_connection(exchange_of(item)->mhd);
+        MHD_resume_connection(((struct http_mail *)(void *)item)->mhd);
     }
 }
 
@@ -234,12 +228,12 @@ static struct MHD_Daemon *start_library(struct http_loop *l, bool is_tls)
                                           {MHD_OPTION_END, 0, NULL}};
     const struct MHD_OptionItem none = {MHD_OPTION_END, 0, NULL};
     return MHD_start_daemon(
-        is_tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, http_on_request, l, MHD_OPTION_EXTERNAL_LOGGER,
+        is_tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, l->http->app.on_request, l, MHD_OPTION_EXTERNAL_LOGGER,
         log_library, NULL, MHD_OPTION_STRICT_FOR_CLIENT, (int)HTTP_LIBRARY_IS_STRICT, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)s->connections_max + HTTP_CONNECTIONS_BESIDE, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)((s->idle_timeout_ms + 999) / 1000), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)HTTP_CONNECTION_BYTES_MAX, MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, l,
-        MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, l, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, l,
+        MHD_OPTION_NOTIFY_COMPLETED, l->http->app.on_completed, l, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, l,
         MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, is_tls ? encryption : &none, MHD_OPTION_END);
 }
 
@@ -310,9 +304,7 @@ enum status http_check(const struct settings *s, struct error *err)
 {
     struct proxies proxies;
     struct tls_identity *identity = NULL;
-    enum status st = cors_check(s->cors_origins, err);
-    if (st == OK)
-        st = proxies_parse(&proxies, s->trusted_proxies, err);
+    enum status st = proxies_parse(&proxies, s->trusted_proxies, err);
     if (st == OK)
         st = tls_read(&identity, s, err);
     tls_free(identity);
@@ -332,10 +324,6 @@ enum status http_start(struct http **ret, const struct settings *s, struct liste
     h->mailboxes = mailboxes;
     h->app = *app;
     http_rooms_begin(h);
-    http_answers_begin(h);
-    bodies_init(&h->bodies, (uint64_t)s->bodies_memory_max_mb << 20, s->body_bytes_max, http_cut_upload);
-    bodies_init(&h->admin_bodies, ADMIN_BODIES_BYTES_MAX, s->body_bytes_max, http_cut_upload);
-    http_roll_begin(h);
     struct tls_identity *identity = NULL;
     enum status st = proxies_parse(&h->proxies, s->trusted_proxies, err);
     if (st == OK)
@@ -383,11 +371,6 @@ uint32_t http_connections(const struct http *h)
     return atomic_load(&h->open) + (more_come ? 1 : 0);
 }
 
-uint32_t http_exchanges(const struct http *h)
-{
-    return atomic_load(&h->exchanges);
-}
-
 static void join_all(struct http *h)
 {
     for (uint32_t i = 0; i < h->loop_count; i++)
@@ -409,11 +392,7 @@ void http_stop(struct http *h)
         stop_libraries(l);
     }
     tls_stop();
-    http_roll_end(h);
     http_rooms_end(h);
-    room_clear(&h->answers);
-    bodies_clear(&h->bodies);
-    bodies_clear(&h->admin_bodies);
     free(h);
 }
 

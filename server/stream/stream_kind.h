@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/job/job.h"
+#include "server/request/job.h"
 #include "server/stream/stream_slot.h"
 
 /* A pass of the lane that has its logits. */

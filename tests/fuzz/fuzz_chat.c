@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "config/settings.h"
-#include "server/request/openai_request.h"
+#include "server/api/openai_request.h"
 #include "tests/fuzz/generation.h"
 
 static char system_text[] = "{content}\n", user_text[] = "<{content}>", assistant_text[] = "{content}", reply[] = "A:";

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 
 #include "server/http/proxies.h"
-#include "server/http/traceparent.h"
+#include "server/request/traceparent.h"
 
 static void find(const struct proxies *p, char *text, const char *last, char out[INET6_ADDRSTRLEN])
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/access/hosts.h"
+#include "server/request/hosts.h"
 
 enum { TEXT_MAX = 1024 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "config/settings.h"
-#include "server/request/openai_request.h"
+#include "server/api/openai_request.h"
 #include "tests/fuzz/generation.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

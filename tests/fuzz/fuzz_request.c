@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "config/settings.h"
-#include "server/request/generate_request.h"
+#include "server/api/generate_request.h"
 #include "tests/fuzz/generation.h"
 
 static void check_request(const struct generate_request *r, const struct settings *s)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "config/settings.h"
-#include "server/request/generate_request.h"
+#include "server/api/generate_request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

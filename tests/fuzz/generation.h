@@ -3,7 +3,7 @@
 #define TESTS_FUZZ_GENERATION_H
 
 #include "config/settings.h"
-#include "server/kinds/generate.h"
+#include "server/operation/generate.h"
 
 /* Abort unless every value is in its bounds and every prompt is there to be read. */
 void fuzz_check_generation(const struct generate_input *in, const struct settings *s);

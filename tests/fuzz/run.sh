@@ -183,14 +183,14 @@ words() { # words FILE...
 }
 words weights/model_config.c >"$seeds/model_config.dict"
 words weights/safetensors.c weights/tensor.c >"$seeds/safetensors.dict"
-words server/request/inference_request.c server/request/inference_request.h >"$seeds/inference.dict"
-words server/request/generate_request.c >"$seeds/request.dict"
-words server/request/openai_request.c >"$seeds/openai.dict"
-words server/request/openai_request.c server/request/chat_messages.c >"$seeds/chat.dict"
-words server/request/generate_request.c >"$seeds/session_request.dict"
+words server/api/inference_request.c server/api/inference_request.h >"$seeds/inference.dict"
+words server/api/generate_request.c >"$seeds/request.dict"
+words server/api/openai_request.c >"$seeds/openai.dict"
+words server/api/openai_request.c server/api/chat_messages.c >"$seeds/chat.dict"
+words server/api/generate_request.c >"$seeds/session_request.dict"
 words server/access/keys_file.c >"$seeds/keys_file.dict"
 grep -oh '^ *[A-Z_]*([a-z_]*,' config/settings.h | sed 's/.*(\(.*\),/"\1"/' | sort -u >"$seeds/config.dict"
-words server/request/multipart.c >"$seeds/multipart.dict"
+words server/fields/multipart.c >"$seeds/multipart.dict"
 
 seed_session_record() { # a header that is made to fit or not, and the beginning of a state
     for fit in 0 1; do

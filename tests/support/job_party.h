@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/kinds/generate.h"
+#include "server/operation/generate.h"
 
 struct hosted_model;
 

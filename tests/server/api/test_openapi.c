@@ -14,7 +14,7 @@
 #include "config/config.h"
 #include "server/api/openapi.h"
 #include "server/api/routes.h"
-#include "server/request/fields.h"
+#include "server/fields/fields.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/program.h"

@@ -15,7 +15,7 @@
 #include "server/core/clock.h"
 #include "server/core/queue.h"
 #include "server/core/text.h"
-#include "server/job/job.h"
+#include "server/request/job.h"
 #include "server/models/registry.h"
 #include "tests/support/job_party.h"
 #include "tests/support/random.h"

@@ -21,8 +21,8 @@
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
-#include "server/kinds/classify.h"
-#include "server/kinds/generate.h"
+#include "server/operation/classify.h"
+#include "server/operation/generate.h"
 #include "server/models/registry.h"
 #include "tests/support/job_party.h"
 #include "tests/support/model_copy.h"
@@ -212,8 +212,8 @@ static void texts_are_those_of_the_plain_procedure(void **state)
         assert_int_equal(plain_generate(a, want), limit_cases[i].generated);
         const enum job_finish finish = n < a->max_tokens ? FINISH_CONTEXT : FINISH_LENGTH;
         if (r->status != OK || r->finish != finish || n != limit_cases[i].generated ||
-            generate_job_of(j)->prompt_dropped != limit_cases[i].dropped || memcmp(got, want, n) != 0)
-            fail_msg("%s: %zu bytes, %u dropped, %s", limit_cases[i].name, n, generate_job_of(j)->prompt_dropped,
+            j->dropped != limit_cases[i].dropped || memcmp(got, want, n) != 0)
+            fail_msg("%s: %zu bytes, %u dropped, %s", limit_cases[i].name, n, j->dropped,
                      memcmp(got, want, n) == 0 ? "the same" : "other bytes");
         leave(&p, j);
     }
@@ -295,7 +295,7 @@ static void work_that_goes_on_is_not_stuck(void **state)
     party_await(&p, j);
     assert_false(batcher_is_stuck(batcher, clock_now_ns()));
     assert_true(batcher_is_stuck(batcher, later_ns())); /* no step for so long */
-    assert_in_range(batcher_retry_after_s(batcher), 1, HTTP_RETRY_AFTER_MAX_S);
+    assert_in_range(queue_retry_after_s(batcher_queue(batcher)), 1, HTTP_RETRY_AFTER_MAX_S);
     job_cancel(j, ERR_CANCELLED);
     (void)take_text(&p, j, out, sizeof out);
     leave(&p, j);

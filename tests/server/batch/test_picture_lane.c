@@ -14,7 +14,7 @@
 #include "server/batch/picture_lane.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
-#include "server/kinds/classify.h"
+#include "server/operation/classify.h"
 #include "server/models/registry.h"
 #include "tests/support/job_party.h"
 #include "tests/support/model_copy.h"

@@ -15,7 +15,7 @@
 #include "server/batch/batcher.h"
 #include "server/control/hosting.h"
 #include "server/core/clock.h"
-#include "server/kinds/generate.h"
+#include "server/operation/generate.h"
 #include "server/models/registry.h"
 #include "tests/support/daemon.h"
 #include "tests/support/job_party.h"

@@ -18,7 +18,7 @@
 #include "server/batch/stream_lane.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
-#include "server/kinds/generate.h"
+#include "server/operation/generate.h"
 #include "server/models/hosted_model.h"
 #include "server/models/model_sources.h"
 #include "tests/support/job_party.h"

@@ -13,7 +13,7 @@
 
 #include "config/limits.h"
 #include "server/batch/stream_places.h"
-#include "server/job/job.h"
+#include "server/request/job.h"
 #include "server/models/hosted_model.h"
 #include "tests/support/random.h"
 

@@ -1,0 +1,136 @@
+/* inference_inputs.c - see inference_inputs.h. */
+#include "server/api/inference_inputs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "config/limits.h"
+#include "server/fields/request_bytes.h"
+
+enum { PARAM_MAX = 64 };
+
+/* [n] or [n, 1]. */
+static enum status check_list(const struct inference_tensor *t, struct error *err)
+{
+    if (t->type == INFERENCE_BYTES && (t->rank == 1 || (t->rank == 2 && t->shape[1] == 1)) && t->elements >= 1)
+        return OK;
+    return error_set_param(
+        err, ERR_ARGUMENT, "shape",
+        "the input \"%s\" has the wrong datatype or shape; expected BYTES of [n] or [n, 1], n at least 1",
+        json_quote(t->name).text);
+}
+
+/* In JSON a picture is base64: its bytes are put at *room, of the body, whose text is the JSON's by now, and which was
+ * longer. */
+static enum status add_image(struct request_inputs *r, const struct inference_tensor *t, const uint8_t *bytes,
+                             size_t size, uint8_t **room, const char *param, struct error *err)
+{
+    if (t->data == NULL)
+        return request_inputs_add_file(r, bytes, size, NULL, param, err);
+    uint8_t *file = *room;
+    if (!request_base64_decode((const char *)bytes, size, file, &size))
+        return error_set_param(err, ERR_ARGUMENT, param,
+                               "%s is not base64; expected RFC 4648's, padded, or the picture itself as binary data",
+                               param);
+    *room += size;
+    return request_inputs_add_file(r, file, size, NULL, param, err);
+}
+
+enum status inference_add_elements(struct request_inputs *r, const struct inference_tensor *t, bool is_text,
+                                   uint8_t *room, struct error *err)
+{
+    enum status st = check_list(t, err);
+    size_t at = 0;
+    for (uint64_t i = 0; i < t->elements && st == OK; i++) {
+        char param[PARAM_MAX];
+        const uint8_t *bytes;
+        size_t size;
+        (void)snprintf(param, sizeof param, "%.16s[%llu]", t->name, (unsigned long long)i);
+        st = inference_next_bytes(t, &at, &bytes, &size, err);
+        if (st == OK)
+            st = is_text ? request_inputs_add_text(r, (const char *)bytes, size, param, err)
+                         : add_image(r, t, bytes, size, &room, param, err);
+    }
+    if (st == OK && t->data == NULL && at != t->raw_size)
+        st = error_set_param(err, ERR_ARGUMENT, "data",
+                             "the input \"%s\" has bytes after its last element; expected none",
+                             json_quote(t->name).text);
+    return st;
+}
+
+/* [3, height, width] -> [height, width, 3] */
+static void interleave(uint8_t *to, const uint8_t *from, size_t area)
+{
+    for (size_t i = 0; i < area; i++)
+        for (size_t c = 0; c < 3; c++)
+            to[3 * i + c] = from[c * area + i];
+}
+
+enum status inference_add_pixels(struct request_inputs *r, uint32_t height, uint32_t width,
+                                 const struct inference_tensor *t, struct error *err)
+{
+    const bool sized =
+        t->type != INFERENCE_BYTES && t->rank == 4 && t->shape[0] >= 1 && t->shape[0] <= CLASSIFY_INPUTS_MAX;
+    const bool last = sized && t->shape[1] == height && t->shape[2] == width && t->shape[3] == 3,
+               first = sized && !last && t->shape[1] == 3 && t->shape[2] == height && t->shape[3] == width;
+    if (!last && !first)
+        return error_set_param(err, ERR_ARGUMENT, "shape",
+                               "the input \"%s\" has the wrong datatype or shape; expected FP32 or UINT8 of "
+                               "[n, %u, %u, 3] or [n, 3, %u, %u], n from 1 to %d",
+                               json_quote(t->name).text, height, width, height, width, CLASSIFY_INPUTS_MAX);
+    const size_t area = (size_t)height * width;
+    uint8_t *all = malloc(t->elements);
+    if (all == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    enum status st = inference_read_pixels(all, t, err);
+    for (uint64_t i = 0; i < t->shape[0] && st == OK; i++) {
+        uint8_t *pixels = malloc(area * 3);
+        if (pixels == NULL) {
+            st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+            break;
+        }
+        if (last)
+            memcpy(pixels, all + i * area * 3, area * 3);
+        else
+            interleave(pixels, all + i * area * 3, area);
+        st = request_inputs_add_pixels(r, pixels, width, height, t->name, err);
+        if (st != OK)
+            free(pixels);
+    }
+    free(all);
+    return st;
+}
+
+enum status inference_read_prompts(struct generate_input *in, const struct inference_tensor *t, struct error *err)
+{
+    enum status st = check_list(t, err);
+    size_t at = 0, total = 0;
+    if (st == OK && t->elements > GENERATE_PROMPTS_MAX)
+        st = error_set_param(err, ERR_ARGUMENT, "shape", "there are %llu prompts; expected at most %d",
+                             (unsigned long long)t->elements, GENERATE_PROMPTS_MAX);
+    for (uint64_t i = 0; i < t->elements && st == OK; i++) {
+        const uint8_t *bytes;
+        size_t size = 0;
+        st = inference_next_bytes(t, &at, &bytes, &size, err);
+        if (st == OK && size > GENERATE_PROMPT_MAX - total)
+            st = error_set_param(err, ERR_ARGUMENT, "data",
+                                 "the prompts have more than %d bytes; expected at most that", GENERATE_PROMPT_MAX);
+        uint8_t *more = st == OK && size > 0 ? realloc(in->prompt, total + size) : NULL;
+        if (st == OK && size > 0 && more == NULL)
+            st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+        if (more != NULL) {
+            in->prompt = more;
+            memcpy(in->prompt + total, bytes, size);
+            total += size;
+        }
+        in->ends[i] = total;
+    }
+    if (st == OK && t->data == NULL && at != t->raw_size)
+        st = error_set_param(err, ERR_ARGUMENT, "data",
+                             "the input \"%s\" has bytes after its last element; expected none", t->name);
+    in->prompt_bytes = total;
+    in->prompt_count = (uint32_t)t->elements;
+    return st;
+}

@@ -1,0 +1,136 @@
+/* code.c - see code.h. Each block has a slot of its own, in whose window its coder works. */
+#include "server/operation/code.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "server/stream/stream_kind.h"
+
+/* ---- the jobs -------------------------------------------------------------------------------------------------- */
+
+struct code_job *code_job_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_compress || j->kind == &job_kind_decompress);
+    return (struct code_job *)j;
+}
+
+enum status code_job_create(struct job **ret, const struct job_kind *kind, struct hosted_model *model,
+                            const struct archive_blocks *in)
+{
+    assert(in->count >= 1);
+    struct code_job *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return ERR_NOMEM;
+    c->coders = calloc(in->count, sizeof *c->coders);
+    if (c->coders == NULL || job_init(&c->job, kind, model) != OK) {
+        free(c->coders);
+        free(c);
+        return ERR_NOMEM;
+    }
+    c->in = *in;
+    if (kind == &job_kind_compress)
+        c->job.given = in->text_bytes;
+    else
+        c->job.most = in->text_bytes; /* restoring a byte is as much work as drawing one */
+    c->job.answer_bytes = 2 * in->text_bytes + in->count * sizeof *c->coders; /* the archive has a text's size */
+    *ret = &c->job;
+    return OK;
+}
+
+static void free_job(struct job *j)
+{
+    struct code_job *c = code_job_of(j);
+    archive_blocks_clear(&c->in);
+    free(c->coders);
+    free(c);
+}
+
+static enum job_finish end_restoring_locked(struct job *j, enum status st, enum job_finish finish)
+{
+    if (st == OK)
+        j->result.generated = (uint32_t)code_job_of(j)->in.text_bytes;
+    return finish;
+}
+
+/* ---- their streams --------------------------------------------------------------------------------------------- */
+
+static struct block_coder *coder_of(const struct stream_slot *s)
+{
+    return &code_job_of(s->job)->coders[s->sample];
+}
+
+static uint32_t samples(const struct job *j)
+{
+    return code_job_of(j)->in.count;
+}
+
+static void begin_encoding(struct stream_slot *s)
+{
+    s->prompt = s->sample;
+    s->every = true;
+    block_coder_begin_encode(coder_of(s), &s->window, &code_job_of(s->job)->in.blocks[s->sample]);
+}
+
+static void begin_decoding(struct stream_slot *s)
+{
+    s->prompt = s->sample;
+    s->chooses = true;
+    block_coder_begin_decode(coder_of(s), &s->window, &code_job_of(s->job)->in.blocks[s->sample]);
+}
+
+static void moved(struct stream_slot *s)
+{
+    coder_of(s)->window = &s->window;
+}
+
+static enum stream_after encode(struct stream_slot *s, const struct stream_logits *logits,
+                                const struct stream_turn *turn, enum job_finish *finish)
+{
+    (void)turn;
+    (void)finish;
+    return block_coder_encode(coder_of(s), logits->rows, logits->count) ? STREAM_SAMPLE_OVER : STREAM_GOES_ON;
+}
+
+static void decode(struct stream_slot *s, const struct stream_logits *logits)
+{
+    (void)logits;
+    if (s->choice != NULL)
+        block_coder_decode(coder_of(s), s->choice);
+}
+
+static enum stream_after go_on_decoding(struct stream_slot *s, const struct stream_logits *logits,
+                                        const struct stream_turn *turn, enum job_finish *finish)
+{
+    (void)logits;
+    (void)turn;
+    (void)finish;
+    return s->choice != NULL && block_coder_go_on(coder_of(s)) ? STREAM_SAMPLE_OVER : STREAM_GOES_ON;
+}
+
+/* ---- the kinds ------------------------------------------------------------------------------------------------- */
+
+static const struct stream_kind encoding = {
+    .samples = samples,
+    .begin = begin_encoding,
+    .moved = moved,
+    .use = encode,
+};
+
+static const struct stream_kind decoding = {
+    .samples = samples,
+    .begin = begin_decoding,
+    .moved = moved,
+    .look = decode,
+    .use = go_on_decoding,
+};
+
+const struct job_kind job_kind_compress = {
+    .free = free_job,
+    .stream = &encoding,
+};
+
+const struct job_kind job_kind_decompress = {
+    .free = free_job,
+    .end_locked = end_restoring_locked,
+    .stream = &decoding,
+};

@@ -1,0 +1,178 @@
+/* complete.c - see complete.h. */
+#include "server/operation/complete.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/core/metrics.h"
+#include "server/models/hosted_model.h"
+#include "server/stream/stream_kind.h"
+
+/* ---- the job --------------------------------------------------------------------------------------------------- */
+
+struct complete_job *complete_job_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_complete);
+    return (struct complete_job *)j;
+}
+
+enum status complete_job_create(struct job **ret, struct hosted_model *model, const struct complete_input *in)
+{
+    assert(in->samples >= 1 && in->samples <= COMPLETE_SAMPLES_MAX && in->known_count < in->total);
+    struct complete_job *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return ERR_NOMEM;
+    c->pixels = malloc((size_t)in->samples * in->total);
+    if (c->pixels == NULL || job_init(&c->job, &job_kind_complete, model) != OK) {
+        free(c->pixels);
+        free(c);
+        return ERR_NOMEM;
+    }
+    c->in = *in;
+    c->job.given = in->known_count;
+    c->job.most = (uint64_t)in->samples * (in->total - in->known_count);
+    c->job.answer_bytes = (size_t)in->samples * in->total;
+    c->job.streams = in->stream;
+    for (uint32_t i = 0; i < in->samples; i++) {
+        if (in->known != NULL)
+            memcpy(c->pixels + (size_t)i * in->total, in->known, in->known_count);
+        c->drawn[i] = in->known_count;
+    }
+    *ret = &c->job;
+    return OK;
+}
+
+void complete_job_fill(struct job *j, uint8_t *known)
+{
+    struct complete_job *c = complete_job_of(j);
+    assert(c->in.known == NULL);
+    c->in.known = known;
+    for (uint32_t i = 0; i < c->in.samples; i++)
+        memcpy(c->pixels + (size_t)i * c->in.total, known, c->in.known_count);
+}
+
+static void free_job(struct job *j)
+{
+    struct complete_job *c = complete_job_of(j);
+    free(c->in.known);
+    free(c->pixels);
+    free(c);
+}
+
+enum job_event complete_read_rows(struct job *j, const uint32_t *read, uint32_t *sample, uint32_t *rows)
+{
+    const struct complete_job *c = complete_job_of(j);
+    uint32_t i = 0;
+    (void)pthread_mutex_lock(&j->lock);
+    while (i < c->in.samples && c->drawn[i] / c->in.row_count == read[i])
+        i++;
+    enum job_event event = JOB_EVENT_BYTES;
+    if (i < c->in.samples) {
+        *sample = i;
+        *rows = c->drawn[i] / c->in.row_count;
+    } else {
+        event = job_other_event_locked(j);
+    }
+    j->ping = false;
+    (void)pthread_mutex_unlock(&j->lock);
+    return event;
+}
+
+/* ---- its streams ----------------------------------------------------------------------------------------------- */
+
+static uint32_t samples(const struct job *j)
+{
+    return complete_job_of(j)->in.samples;
+}
+
+static size_t enter(struct job *j, const struct stream_model *m)
+{
+    const struct complete_input *in = &complete_job_of(j)->in;
+    (void)m;
+    return (size_t)in->known_count * in->samples;
+}
+
+static void begin(struct stream_slot *s)
+{
+    struct complete_job *c = complete_job_of(s->job);
+    struct sampler_options options = c->in.sampler;
+    options.sample = s->sample;
+    sampler_init(&c->streams[s->sample].sampler, &options);
+    s->given = c->in.known;
+    s->given_count = c->in.known_count;
+    s->chooses = true;
+    stream_slot_begin(s);
+}
+
+static void look(struct stream_slot *s, const struct stream_logits *logits)
+{
+    struct complete_job *c = complete_job_of(s->job);
+    struct sampler *sampler = &c->streams[s->sample].sampler;
+    (void)logits;
+    if (s->choice == NULL)
+        return;
+    const uint8_t value = sampler_draw(sampler, s->choice);
+    sampler_accept(sampler, value);
+    c->streams[s->sample].drawn = value;
+}
+
+/* The next sub-pixel of a sample was drawn. The waiter is resumed for the very first one and for the last of each
+ * row. */
+static void add(struct complete_job *c, uint32_t sample, uint8_t value, uint64_t now_ns)
+{
+    struct job *j = &c->job;
+    (void)pthread_mutex_lock(&j->lock);
+    assert(c->drawn[sample] < c->in.total);
+    const bool first = job_generated_locked(j, now_ns);
+    c->pixels[(size_t)sample * c->in.total + c->drawn[sample]++] = value;
+    if (j->streams && (first || c->drawn[sample] % c->in.row_count == 0))
+        job_resume_locked(j);
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
+static enum stream_after use(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
+                             enum job_finish *finish)
+{
+    struct complete_job *c = complete_job_of(s->job);
+    (void)logits;
+    (void)finish;
+    if (s->choice == NULL) {
+        if (s->window.fed == s->window.length)
+            stream_slot_go_on(s);
+        return STREAM_GOES_ON;
+    }
+    const uint8_t value = c->streams[s->sample].drawn;
+    s->drawn++;
+    add(c, s->sample, value, turn->now_ns);
+    if (c->in.known_count + s->drawn == c->in.total)
+        return STREAM_SAMPLE_OVER;
+    const bool room = stream_window_push(&s->window, value, false); /* it fits: loading the model has checked that */
+    assert(room);
+    (void)room;
+    return STREAM_GOES_ON;
+}
+
+static void end(struct stream_slot *s, enum job_finish finish, bool last)
+{
+    (void)finish;
+    (void)last;
+    metrics_counter_add(METRIC_PICTURES_COMPLETED, s->job->model->metrics_label, 1);
+}
+
+/* ---- the kind -------------------------------------------------------------------------------------------------- */
+
+static const struct stream_kind streams = {
+    .samples = samples,
+    .enter = enter,
+    .begin = begin,
+    .look = look,
+    .use = use,
+    .end = end,
+};
+
+const struct job_kind job_kind_complete = {
+    .free = free_job,
+    .tells_finish = true,
+    .stream = &streams,
+};

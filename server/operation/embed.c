@@ -1,0 +1,120 @@
+/* embed.c - see embed.h. */
+#include "server/operation/embed.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "engine/engine.h"
+#include "server/models/hosted_model.h"
+#include "server/stream/stream_kind.h"
+
+/* ---- the job --------------------------------------------------------------------------------------------------- */
+
+struct embed_job *embed_job_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_embed);
+    return (struct embed_job *)j;
+}
+
+enum status embed_job_create(struct job **ret, struct hosted_model *model, const struct embed_input *in)
+{
+    assert(in->count >= 1 && in->count <= GENERATE_PROMPTS_MAX);
+    struct embed_job *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return ERR_NOMEM;
+    c->dim = engine_info(model->engine)->dim;
+    c->sums = calloc((size_t)in->count * c->dim, sizeof *c->sums);
+    if (c->sums == NULL || job_init(&c->job, &job_kind_embed, model) != OK) {
+        free(c->sums);
+        free(c);
+        return ERR_NOMEM;
+    }
+    c->in = *in;
+    c->job.given = in->ends[in->count - 1];
+    *ret = &c->job;
+    return OK;
+}
+
+static size_t start_of(const struct embed_input *in, uint32_t text)
+{
+    return text > 0 ? in->ends[text - 1] : 0;
+}
+
+static size_t size_of(const struct embed_input *in, uint32_t text)
+{
+    return in->ends[text] - start_of(in, text);
+}
+
+void embed_job_mean(const struct job *j, uint32_t text, float *out)
+{
+    const struct embed_job *c = embed_job_of(j);
+    const double *sums = c->sums + (size_t)text * c->dim, size = (double)size_of(&c->in, text);
+    for (uint32_t i = 0; i < c->dim; i++)
+        out[i] = (float)(sums[i] / size);
+}
+
+static void free_job(struct job *j)
+{
+    struct embed_job *c = embed_job_of(j);
+    free(c->in.texts);
+    free(c->sums);
+    free(c);
+}
+
+/* ---- its streams ----------------------------------------------------------------------------------------------- */
+
+static uint32_t samples(const struct job *j)
+{
+    return embed_job_of(j)->in.count;
+}
+
+static void begin(struct stream_slot *s)
+{
+    const struct embed_job *c = embed_job_of(s->job);
+    s->given = c->in.texts + start_of(&c->in, s->sample);
+    s->given_count = size_of(&c->in, s->sample);
+    s->prompt = s->sample;
+    s->sums = c->sums + (size_t)s->sample * c->dim;
+    stream_slot_begin(s);
+}
+
+static bool are_finite(const double *sums, uint32_t dim)
+{
+    for (uint32_t i = 0; i < dim; i++)
+        if (!isfinite(sums[i]))
+            return false;
+    return true;
+}
+
+static enum stream_after use(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
+                             enum job_finish *finish)
+{
+    struct embed_job *c = embed_job_of(s->job);
+    (void)logits;
+    (void)finish;
+    if (s->window.fed < s->window.length)
+        return STREAM_GOES_ON;
+    if (s->at < s->given_count) {
+        stream_slot_go_on(s);
+        return STREAM_GOES_ON;
+    }
+    if (are_finite(s->sums, c->dim))
+        return STREAM_SAMPLE_OVER;
+    job_abort(&c->job, ERR_INTERNAL, "the model gave a hidden state that is not a number", turn->now_ns);
+    return STREAM_JOB_OVER;
+}
+
+/* ---- the kind -------------------------------------------------------------------------------------------------- */
+
+static const struct stream_kind streams = {
+    .samples = samples,
+    .begin = begin,
+    .use = use,
+};
+
+const struct job_kind job_kind_embed = {
+    .free = free_job,
+    .stream = &streams,
+};

@@ -1,0 +1,341 @@
+/* generate.c - the texts of a job, between the engine thread that draws their bytes and the HTTP thread that reads
+ * them. See generate.h.
+ *
+ * Each sample has a ring. Invariant: from `start` on it has `bytes` bytes that may be read, at most ring_limit, and
+ * then those that its matcher holds because a stop string may have begun with them, fewer than GENERATE_STOP_BYTES_MAX;
+ * ring_size has room for both. Only the engine thread writes after the readable bytes. */
+#include "server/operation/generate.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "server/models/hosted_model.h"
+#include "server/stream/stream_window.h"
+
+/* In a whole answer: of a byte's text, escaped as many are, and of a logprob with its byte, as JSON. */
+enum { TEXT_BYTES = 2, NUMBER_BYTES = 45 };
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+/* malloc of a * b * c elements of `size` bytes; NULL also if that is 0 or overflows. */
+static void *array_of(size_t a, size_t b, size_t c, size_t size)
+{
+    size_t count, bytes;
+    if (__builtin_mul_overflow(a, b, &count) || __builtin_mul_overflow(count, c, &count) ||
+        __builtin_mul_overflow(count, size, &bytes) || bytes == 0)
+        return NULL;
+    return malloc(bytes);
+}
+
+struct generate_job *generate_job_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_generate);
+    return (struct generate_job *)j;
+}
+
+/* Free what has memory of its own, except the input. */
+static void clear(struct generate_job *g)
+{
+    stream_snapshot_clear(&g->saved);
+    free(g->streams);
+    free(g->prompt_likeliest);
+    free(g->prompt_logprobs);
+    free(g->ring_likeliest);
+    free(g->ring_logprobs);
+    free(g->ring);
+    free(g->samples);
+}
+
+static void free_job(struct job *j)
+{
+    struct generate_job *g = generate_job_of(j);
+    free(g->in.prompt);
+    stream_snapshot_clear(&g->in.from);
+    clear(g);
+    free(g);
+}
+
+static bool create_rings(struct generate_job *g)
+{
+    const size_t numbers = g->in.logprobs, likeliest = numbers > 0 ? numbers - 1 : 0;
+    const size_t prompt = g->in.prompt_logprobs ? g->in.prompt_bytes : 0;
+    g->streams = generate_streams_create(g->sample_count);
+    g->samples = calloc(g->sample_count, sizeof *g->samples);
+    g->ring = array_of(g->sample_count, g->ring_size, 1, 1);
+    g->ring_logprobs = array_of(g->sample_count, g->ring_size, numbers, sizeof *g->ring_logprobs);
+    g->ring_likeliest = array_of(g->sample_count, g->ring_size, likeliest, 1);
+    g->prompt_logprobs = array_of(prompt, numbers, 1, sizeof *g->prompt_logprobs);
+    g->prompt_likeliest = array_of(prompt, likeliest, 1, 1);
+    if (g->streams == NULL || g->samples == NULL || g->ring == NULL || (numbers > 0 && g->ring_logprobs == NULL) ||
+        (likeliest > 0 && g->ring_likeliest == NULL) || (prompt * numbers > 0 && g->prompt_logprobs == NULL) ||
+        (prompt * likeliest > 0 && g->prompt_likeliest == NULL))
+        return false;
+    for (uint32_t i = 0; i < g->sample_count; i++)
+        stop_matcher_init(&g->samples[i].matcher, &g->in.stops);
+    for (size_t i = 0; i < prompt * numbers; i++)
+        g->prompt_logprobs[i] = NAN;
+    return true;
+}
+
+/* Allocate the most that the saved state can take: the engine thread allocates nothing. */
+static enum status create_saved(struct generate_job *g, const struct hosted_model *model)
+{
+    if (!g->in.saves)
+        return OK;
+    const struct engine_info *info = engine_info(model->engine);
+    const uint32_t fed = info->context == ENGINE_CONTEXT_UNLIMITED ? 0 : info->context;
+    return stream_snapshot_create(&g->saved, fed, 1, info->stream_bytes, NULL);
+}
+
+/* Of the prompts, the rings, the saved state, also in base64, and a whole answer's text. */
+static size_t answer_bytes(const struct generate_job *g, const struct hosted_model *model)
+{
+    const size_t numbers = g->in.logprobs, ring = g->sample_count * g->ring_size * (1 + 5 * numbers);
+    const size_t whole = (size_t)g->sample_count * g->in.max_tokens * (TEXT_BYTES + NUMBER_BYTES * numbers);
+    const size_t saved = g->in.saves ? 3 * engine_info(model->engine)->stream_bytes : 0;
+    return g->in.prompt_bytes + ring + saved + (g->in.stream ? 0 : whole);
+}
+
+enum status generate_check_room(const struct generate_input *in, const struct hosted_model *model, struct error *err)
+{
+    const struct stream_model m = stream_model_of(model->engine, model->model->config.context);
+    for (uint32_t i = 0; i < in->prompt_count && in->refuses; i++) {
+        const size_t size = in->ends[i] - (i > 0 ? in->ends[i - 1] : 0), kept = generate_kept(&m, in, size);
+        if (kept < size)
+            return error_set_param(
+                err, ERR_ARGUMENT, "prompt",
+                "the prompt has %zu bytes, of which the context of \"%s\" has room for %zu; expected "
+                "at most that, or \"context_overflow\" \"stop\" or \"shift\", which leave out its "
+                "beginning",
+                size, model->model->name, kept);
+    }
+    return OK;
+}
+
+enum status generate_job_create(struct job **ret, struct hosted_model *model, const struct generate_input *in,
+                                size_t ring_bytes)
+{
+    assert(ring_bytes > 0 && (in->stream || ring_bytes >= in->max_tokens));
+    assert(in->prompt_count >= 1 && in->prompt_count <= GENERATE_PROMPTS_MAX && in->n >= 1);
+    assert(in->prompt_count * in->n <= GENERATE_SAMPLES_MAX && in->logprobs <= 1 + GENERATE_LIKELIEST_MAX);
+    assert(in->ends[in->prompt_count - 1] == in->prompt_bytes);
+    struct generate_job *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return ERR_NOMEM;
+    g->in = *in;
+    g->sample_count = in->prompt_count * in->n;
+    g->ring_limit = ring_bytes;
+    g->ring_size = ring_bytes + GENERATE_STOP_BYTES_MAX;
+    if (!create_rings(g) || create_saved(g, model) != OK || job_init(&g->job, &job_kind_generate, model) != OK) {
+        clear(g);
+        free(g);
+        return ERR_NOMEM;
+    }
+    g->job.given = in->prompt_bytes - in->from.pending_count; /* what a state has pending was given before */
+    g->job.most = (uint64_t)g->sample_count * in->max_tokens;
+    g->job.streams = in->stream;
+    g->job.moves = in->stream && in->moves;
+    g->job.answer_bytes = answer_bytes(g, model);
+    g->job.item.priority = in->priority;
+    *ret = &g->job;
+    return OK;
+}
+
+struct generate_prompt generate_prompt(const struct generate_job *g, uint32_t sample)
+{
+    const struct generate_input *in = &g->in;
+    const uint32_t prompt = sample / in->n;
+    const size_t from = prompt > 0 ? in->ends[prompt - 1] : 0;
+    return (struct generate_prompt){
+        .bytes = in->prompt != NULL ? in->prompt + from : NULL,
+        .size = in->ends[prompt] - from,
+        .offset = from,
+    };
+}
+
+/* ---- reading: HTTP threads ------------------------------------------------------------------------------------- */
+
+/* Copy `size` rows of `width` bytes each out of a ring of rows. */
+static void copy_rows(void *to, const void *ring, size_t width, size_t ring_size, size_t start, size_t size)
+{
+    const size_t to_end = ring_size - start, first = size < to_end ? size : to_end;
+    if (width == 0)
+        return;
+    memcpy(to, (const uint8_t *)ring + start * width, first * width);
+    if (size > first)
+        memcpy((uint8_t *)to + first * width, ring, (size - first) * width);
+}
+
+static void take_locked(struct generate_job *g, uint32_t sample, struct generate_reading *r)
+{
+    struct generate_sample *s = &g->samples[sample];
+    const size_t numbers = g->in.logprobs, ring = (size_t)sample * g->ring_size;
+    r->sample = sample;
+    r->size = s->bytes < r->size_max ? s->bytes : r->size_max;
+    copy_rows(r->bytes, g->ring + ring, 1, g->ring_size, s->start, r->size);
+    if (numbers > 0)
+        copy_rows(r->logprobs, g->ring_logprobs + ring * numbers, numbers * sizeof *r->logprobs, g->ring_size, s->start,
+                  r->size);
+    if (numbers > 1)
+        copy_rows(r->likeliest, g->ring_likeliest + ring * (numbers - 1), numbers - 1, g->ring_size, s->start, r->size);
+    s->start = (s->start + r->size) % g->ring_size;
+    s->bytes -= r->size;
+}
+
+/* The next event of a sample, if it has one. */
+static bool read_sample_locked(struct generate_job *g, uint32_t sample, struct generate_reading *r,
+                               enum job_event *event)
+{
+    struct generate_sample *s = &g->samples[sample];
+    if (s->bytes > 0) {
+        take_locked(g, sample, r);
+        *event = JOB_EVENT_BYTES;
+        return true;
+    }
+    if (!s->is_over || s->is_told)
+        return false;
+    s->is_told = true;
+    r->sample = sample;
+    r->finish = s->finish;
+    r->is_cut_off = s->is_cut_off;
+    *event = JOB_EVENT_SAMPLE_END;
+    return true;
+}
+
+enum job_event generate_read(struct job *j, struct generate_reading *r)
+{
+    struct generate_job *g = generate_job_of(j);
+    enum job_event event;
+    bool found = false;
+    assert(r->size_max > 0);
+    (void)pthread_mutex_lock(&j->lock);
+    for (uint32_t i = 0; i < g->sample_count && !found; i++) {
+        const uint32_t sample = (g->next_sample + i) % g->sample_count;
+        found = read_sample_locked(g, sample, r, &event);
+        if (found)
+            g->next_sample = (sample + 1) % g->sample_count;
+    }
+    if (!found)
+        event = job_other_event_locked(j);
+    j->ping = false;
+    (void)pthread_mutex_unlock(&j->lock);
+    return event;
+}
+
+/* ---- writing: the engine thread -------------------------------------------------------------------------------- */
+
+/* Append to the ring, after everything in it, readable or not. */
+static void put_locked(struct generate_job *g, uint32_t sample, uint8_t byte, const float *logprobs,
+                       const uint8_t *likeliest)
+{
+    const struct generate_sample *s = &g->samples[sample];
+    const size_t numbers = g->in.logprobs, ring = (size_t)sample * g->ring_size;
+    const size_t at = ring + (s->start + s->bytes + s->matcher.held_bytes) % g->ring_size;
+    g->ring[at] = byte;
+    if (numbers > 0)
+        memcpy(g->ring_logprobs + at * numbers, logprobs, numbers * sizeof *logprobs);
+    if (numbers > 1)
+        memcpy(g->ring_likeliest + at * (numbers - 1), likeliest, numbers - 1);
+}
+
+/* Make `size` withheld bytes readable: they are text. False, and none of them is, if that exceeds ring_limit. */
+static bool release_locked(struct generate_job *g, struct generate_sample *s, size_t size)
+{
+    if (s->bytes + size > g->ring_limit) {
+        g->is_overrun = true;
+        return false;
+    }
+    s->bytes += size;
+    return true;
+}
+
+enum generate_next generate_emit(struct generate_job *g, uint32_t sample, uint8_t byte, const float *logprobs,
+                                 const uint8_t *likeliest, uint64_t gap_ns, uint64_t now_ns)
+{
+    struct job *j = &g->job;
+    struct generate_sample *s = &g->samples[sample];
+    uint8_t text[GENERATE_STOP_BYTES_MAX];
+    size_t size;
+
+    (void)pthread_mutex_lock(&j->lock);
+    assert(!s->is_over);
+    const bool first = job_generated_locked(j, now_ns);
+    put_locked(g, sample, byte, logprobs, likeliest);
+    const bool stopped = stop_matcher_feed(&s->matcher, byte, text, &size);
+    const bool fits = release_locked(g, s, size);
+    if (j->streams && j->suspended && (first || (s->bytes > 0 && now_ns - g->resumed_ns >= gap_ns))) {
+        job_resume_locked(j);
+        g->resumed_ns = now_ns;
+    }
+    (void)pthread_mutex_unlock(&j->lock);
+    if (!fits)
+        s->matcher.held_bytes = 0; /* what follows a gap is not handed out, even where it would fit */
+    return !fits ? GENERATE_OVERRUN : stopped ? GENERATE_STOPPED : GENERATE_CONTINUE;
+}
+
+static void end_sample_locked(struct generate_job *g, struct generate_sample *s, enum status st, enum job_finish finish)
+{
+    uint8_t text[GENERATE_STOP_BYTES_MAX];
+    if (s->is_over)
+        return;
+    s->is_cut_off = st == OK && finish > FINISH_TIMEOUT && job_cancelled(&g->job) == ERR_UNAVAILABLE;
+    /* what may be the beginning of a stop string is text only if no more comes */
+    const size_t left = s->is_cut_off && g->in.withholds ? 0 : stop_matcher_flush(&s->matcher, text);
+    /* if it does not fit, the reader was too slow for the last bytes too */
+    s->finish = release_locked(g, s, left) ? finish : FINISH_CANCELLED;
+    s->is_over = true;
+}
+
+void generate_end_sample(struct generate_job *g, uint32_t sample, enum job_finish finish)
+{
+    struct job *j = &g->job;
+    (void)pthread_mutex_lock(&j->lock);
+    end_sample_locked(g, &g->samples[sample], OK, finish);
+    if (j->streams && j->state == JOB_STREAMING)
+        job_resume_locked(j);
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
+/* End all samples that have not ended yet; returns how the job has. */
+static enum job_finish end_all_locked(struct generate_job *g, enum status st, enum job_finish finish)
+{
+    enum job_finish whole = FINISH_STOP;
+    for (uint32_t i = 0; i < g->sample_count; i++) {
+        end_sample_locked(g, &g->samples[i], st, finish);
+        whole = g->samples[i].finish > whole ? g->samples[i].finish : whole;
+    }
+    return whole;
+}
+
+bool generate_settle(struct job *j, enum job_finish finish)
+{
+    struct generate_job *g = generate_job_of(j);
+    (void)pthread_mutex_lock(&j->lock);
+    (void)end_all_locked(g, OK, finish);
+    const bool is_whole = !g->is_overrun;
+    (void)pthread_mutex_unlock(&j->lock);
+    return is_whole;
+}
+
+static enum job_finish end_locked(struct job *j, enum status st, enum job_finish finish)
+{
+    struct generate_job *g = generate_job_of(j);
+    const enum job_finish whole = end_all_locked(g, st, finish);
+    if (g->is_overrun) /* part of the text could not be read: nobody can continue after it */
+        g->has_saved = false;
+    return whole;
+}
+
+/* ---- the kind -------------------------------------------------------------------------------------------------- */
+
+const struct job_kind job_kind_generate = {
+    .free = free_job,
+    .end_locked = end_locked,
+    .ends_late = true,
+    .tells_finish = true,
+    .stream = &stream_kind_generate,
+};

@@ -1,0 +1,260 @@
+/* generate_stream.c - the texts of a job in the slots of a lane: how a prompt is fed, and how the next byte is drawn.
+ * See generate.h, stream_kind.h. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "engine/logits.h"
+#include "server/core/clock.h"
+#include "server/core/metrics.h"
+#include "server/operation/generate.h"
+#include "server/models/hosted_model.h"
+#include "server/stream/stream_kind.h"
+
+/* The state of a sample while it has a slot. */
+struct generate_stream {
+    struct sampler sampler;
+    size_t told;                                /* bytes of the prompt whose logprobs are known */
+    uint8_t drawn;                              /* the latest byte */
+    float logprobs[1 + GENERATE_LIKELIEST_MAX]; /* of that byte, if the job gives them */
+    uint8_t likeliest[GENERATE_LIKELIEST_MAX];
+    uint64_t drawn_ns; /* when it was drawn */
+};
+
+struct generate_stream *generate_streams_create(uint32_t sample_count)
+{
+    return calloc(sample_count, sizeof(struct generate_stream));
+}
+
+static struct generate_stream *stream_of(const struct stream_slot *s)
+{
+    return &generate_job_of(s->job)->streams[s->sample];
+}
+
+/* ---- beginning ------------------------------------------------------------------------------------------------- */
+
+/* Only a stream that shifts is fed one element more than the context. */
+size_t generate_kept(const struct stream_model *m, const struct generate_input *in, size_t size)
+{
+    if (!stream_model_is_limited(m) || (in->from.memory != NULL && size <= stream_model_room(m, in->from.position)))
+        return size;
+    const uint32_t most = m->context - (m->starts ? 1 : 0);
+    const bool all = in->shift || m->starts || (in->max_tokens == 0 && !in->saves);
+    const uint32_t whole = all ? most : most > 1 ? most - 1 : 1;
+    const uint32_t half = m->context > 1 ? m->context / 2 : most;
+    if (in->from.memory != NULL)
+        return size < half ? size : half;
+    return size <= whole ? size : in->shift ? half : whole;
+}
+
+static uint32_t samples(const struct job *j)
+{
+    return generate_job_of(j)->sample_count;
+}
+
+static size_t enter(struct job *j, const struct stream_model *m)
+{
+    struct generate_job *g = generate_job_of(j);
+    size_t kept = 0;
+    for (uint32_t i = 0; i < g->sample_count; i += g->in.n)
+        kept += generate_kept(m, &g->in, generate_prompt(g, i).size);
+    /* what was pending comes first, and is of an earlier prompt or answer */
+    const size_t left_out = g->in.prompt_bytes - kept,
+                 earlier = g->in.from.memory != NULL ? g->in.from.pending_count : 0;
+    j->dropped = left_out > earlier ? (uint32_t)(left_out - earlier) : 0;
+    return kept;
+}
+
+/* The penalty applies to the prompt's last bytes, including those that the model is not fed. */
+static void begin_sampler(struct sampler *sampler, const struct generate_input *in, uint32_t sample,
+                          const struct generate_prompt *prompt)
+{
+    struct sampler_options options = in->sampler;
+    size_t seen = prompt->size > SAMPLER_HISTORY ? prompt->size - SAMPLER_HISTORY : 0;
+    options.sample = sample;
+    sampler_init(sampler, &options);
+    if (in->from.memory != NULL) {
+        const struct sampler *before = &in->from.sampler;
+        options.sample = in->n > 1 ? options.sample : before->options.sample;
+        *sampler = *before;
+        sampler->options = options;
+        seen = in->from.pending_count > seen ? in->from.pending_count : seen; /* it has seen what is pending */
+    }
+    for (size_t i = seen; i < prompt->size; i++)
+        sampler_accept(sampler, prompt->bytes[i]);
+}
+
+static void begin(struct stream_slot *s)
+{
+    static const uint8_t newline[1] = {'\n'};
+    const struct generate_job *g = generate_job_of(s->job);
+    const struct generate_input *in = &g->in;
+    const struct stream_model *m = s->window.model;
+    const struct generate_prompt prompt = generate_prompt(g, s->sample);
+    struct generate_stream *stream = stream_of(s);
+    begin_sampler(&stream->sampler, in, s->sample % in->n, &prompt);
+    s->chooses = true;
+    s->shifting_draws = in->shift ? in->max_tokens : 0;
+    s->prompt = s->sample / in->n;
+    s->given = prompt.bytes;
+    s->given_count = prompt.size;
+    s->at = prompt.size - generate_kept(m, in, prompt.size);
+    stream->told = s->at + (m->starts ? 0 : 1); /* the first byte fed has a probability only after a start embedding */
+    s->every = in->prompt_logprobs && stream->sampler.options.sample == 0 && prompt.size > 0;
+    if (g->job.keeps_prefixes && in->from.position == 0)
+        s->state_owner = &g->job.prefix_owner;
+    if (prompt.size == 0 && !m->starts) { /* something must be fed; this is not echoed and not counted */
+        s->given = newline;
+        s->given_count = 1;
+    }
+    if (in->saves && in->max_tokens == 0) { /* the last byte stays pending until something follows it */
+        stream->drawn = prompt.bytes[--s->given_count];
+        assert(s->at < s->given_count);
+    }
+    if (in->from.memory != NULL)
+        stream_slot_resume(s, &in->from);
+    else
+        stream_slot_begin(s);
+}
+
+static bool is_from_outside(const struct job *j)
+{
+    return generate_job_of(j)->in.from.is_foreign;
+}
+
+static void skip(struct stream_slot *s, size_t elements)
+{
+    struct generate_job *g = generate_job_of(s->job);
+    if (s->sample % g->in.n == 0)
+        g->prompt_cached += (uint32_t)elements;
+}
+
+/* ---- drawing --------------------------------------------------------------------------------------------------- */
+
+/* Nothing is drawn if the prompt is only evaluated. */
+static bool draws(const struct generate_job *g)
+{
+    return g->in.max_tokens > 0;
+}
+
+/* Write down the logprobs of the prompt's bytes. */
+static void tell(struct stream_slot *s, const struct stream_logits *logits)
+{
+    struct generate_job *g = generate_job_of(s->job);
+    struct generate_stream *stream = stream_of(s);
+    const struct generate_prompt prompt = generate_prompt(g, s->sample);
+    const size_t numbers = g->in.logprobs;
+    for (uint32_t i = 0; i < logits->count && stream->told < prompt.size; i++, stream->told++) {
+        const size_t at = prompt.offset + stream->told;
+        uint8_t none[1];
+        logits_logprobs(g->prompt_logprobs + at * numbers,
+                        numbers > 1 ? g->prompt_likeliest + at * (numbers - 1) : none, (uint32_t)numbers - 1,
+                        logits->rows + (size_t)i * BYTE_VALUES, prompt.bytes[stream->told]);
+    }
+}
+
+static void look(struct stream_slot *s, const struct stream_logits *logits)
+{
+    const struct generate_job *g = generate_job_of(s->job);
+    struct generate_stream *stream = stream_of(s);
+    if (s->every)
+        tell(s, logits);
+    if (s->choice == NULL || !draws(g))
+        return;
+    stream->drawn = sampler_draw(&stream->sampler, s->choice);
+    sampler_accept(&stream->sampler, stream->drawn);
+    if (g->in.logprobs > 0)
+        logits_logprobs(stream->logprobs, stream->likeliest, g->in.logprobs - 1, s->choice, stream->drawn);
+}
+
+/* Sending every byte of every stream by itself costs more than a small model's share of a step; so the more streams
+ * run, the more bytes a client gets at a time (STREAM_WAKE_NS). */
+static enum stream_after next_byte(struct stream_slot *s, const struct stream_turn *turn, enum job_finish *finish)
+{
+    struct generate_job *g = generate_job_of(s->job);
+    struct generate_stream *stream = stream_of(s);
+    const unsigned model = g->job.model->metrics_label;
+    if (s->drawn == 1)
+        metrics_histogram_observe(METRIC_FIRST_BYTE, model, turn->now_ns - g->job.result.queued_ns);
+    else
+        metrics_histogram_observe(METRIC_BETWEEN_BYTES, model, turn->now_ns - stream->drawn_ns);
+    stream->drawn_ns = turn->now_ns;
+    const enum generate_next next = generate_emit(g, s->sample, stream->drawn, stream->logprobs, stream->likeliest,
+                                                  turn->running * STREAM_WAKE_NS, turn->now_ns);
+    if (next == GENERATE_OVERRUN) {
+        job_finish(&g->job, FINISH_CANCELLED, turn->now_ns);
+        return STREAM_JOB_OVER;
+    }
+    if (next == GENERATE_STOPPED)
+        *finish = FINISH_STOP;
+    else if (s->drawn == g->in.max_tokens)
+        *finish = FINISH_LENGTH;
+    else if (stream_window_push(&s->window, stream->drawn, g->in.shift))
+        return STREAM_GOES_ON;
+    else
+        *finish = FINISH_CONTEXT;
+    return STREAM_SAMPLE_OVER;
+}
+
+static enum stream_after use(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
+                             enum job_finish *finish)
+{
+    (void)logits; /* look() has used them */
+    if (s->choice == NULL) {
+        if (s->window.fed == s->window.length)
+            stream_slot_go_on(s);
+        return STREAM_GOES_ON;
+    }
+    if (!draws(generate_job_of(s->job))) {
+        *finish = FINISH_LENGTH;
+        return STREAM_SAMPLE_OVER;
+    }
+    s->drawn++;
+    s->every = false;
+    return next_byte(s, turn, finish);
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------- */
+
+/* Save in job.saved the state of the stream, whose last byte was drawn but not fed, whether pushed or not; if the job
+ * draws none, the last byte of its prompt takes the place of that byte. Nothing is saved if the stream has not drawn
+ * its first byte yet or, if it draws none, has not been fed everything before the prompt's last byte. */
+static void save(struct stream_slot *s)
+{
+    struct generate_job *g = generate_job_of(s->job);
+    const struct generate_stream *stream = stream_of(s);
+    if (!g->in.saves)
+        return;
+    /* else there is no room for what is pending */
+    const bool is_fed = s->window.fed == s->window.length && s->at == s->given_count;
+    if (g->in.max_tokens > 0 ? s->drawn == 0 : !is_fed)
+        return;
+    stream_window_save(&s->window, stream->drawn, &g->saved);
+    g->saved.sampler = stream->sampler;
+    g->saved.is_foreign = g->in.from.is_foreign;
+    g->has_saved = true;
+}
+
+static bool saves(const struct job *j)
+{
+    return generate_job_of(j)->in.saves;
+}
+
+static void end(struct stream_slot *s, enum job_finish finish, bool last)
+{
+    save(s);
+    if (!last)
+        generate_end_sample(generate_job_of(s->job), s->sample, finish);
+}
+
+const struct stream_kind stream_kind_generate = {
+    .samples = samples,
+    .enter = enter,
+    .is_from_outside = is_from_outside,
+    .begin = begin,
+    .skip = skip,
+    .look = look,
+    .use = use,
+    .saves = saves,
+    .cut = save, /* a text that is cut off is valid as far as it got */
+    .end = end,
+};

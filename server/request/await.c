@@ -1,0 +1,89 @@
+/* await.c - a request that waits for a job: what resumes it and what cancels the job. See request.h.
+ * The functions run on the request's HTTP thread, except watch_request, which runs on the watcher's: it reads only
+ * what has been constant since the watch was added, and `spoke_ns`; and suspend and resume, which are called under the
+ * job's lock. Lock order: watcher -> job -> the library or a mailbox. */
+#include <assert.h>
+
+#include "config/settings.h"
+#include "server/core/clock.h"
+#include "server/request/requests.h"
+#include "server/request/service.h"
+
+/* Pings come after this much silence. */
+static uint64_t ping_ns_of(const struct request *x)
+{
+    return x->service->settings->ping_ms * CLOCK_NS_PER_MS;
+}
+
+static uint64_t note_event(struct request *x, enum watch_event event, uint64_t now_ns)
+{
+    struct job *j = x->job;
+    const uint64_t ping_ns = ping_ns_of(x), spoke_ns = atomic_load_explicit(&x->spoke_ns, memory_order_relaxed);
+    uint64_t next_ns = j->deadline_ns;
+    if (event == WATCH_CLIENT_LEFT)
+        job_cancel(j, ERR_CANCELLED);
+    if (now_ns >= j->deadline_ns) {
+        job_cancel(j, ERR_TIMEOUT);
+        next_ns = 0;
+    }
+    if (spoke_ns == 0)
+        return next_ns;
+    uint64_t due_ns = spoke_ns + ping_ns;
+    if (now_ns >= due_ns) {
+        job_ping(j);
+        due_ns = now_ns + ping_ns;
+    }
+    return next_ns == 0 || due_ns < next_ns ? due_ns : next_ns;
+}
+
+static uint64_t watch_request(void *arg, enum watch_event event, uint64_t now_ns)
+{
+    struct request *x = arg;
+    const uint64_t next_ns = note_event(x, event, now_ns);
+    mailbox_notify(x->http->mailboxes);
+    return next_ns;
+}
+
+static void suspend(void *arg)
+{
+    MHD_suspend_connection(((struct request *)arg)->mhd);
+}
+
+/* Its own thread will do it, once mailbox_notify wakes it. */
+static void resume(void *arg)
+{
+    struct request *x = arg;
+    mailbox_post(x->http->mailboxes, x->connection->loop->box, &x->mail.item);
+}
+
+void request_await(struct request *x, struct job *job, request_handler *next)
+{
+    const struct job_waiter waiter = {suspend, resume, x};
+    struct job *before = x->job;
+    assert(before == NULL || job_is_done(before));
+    watcher_remove(x->http->watcher, &x->watch); /* which looks at that job */
+    job_reference(job);
+    active_set_job(x, job);
+    if (before != NULL) {
+        job_detach(before);
+        job_release(before);
+    }
+    x->next = next;
+    job_attach(job, &waiter);
+    x->watch = (struct watch){.notify = watch_request, .arg = x, .fd = x->connection->fd, .due_ns = job->deadline_ns};
+    if (watcher_add(x->http->watcher, &x->watch) != OK)
+        job_cancel(job, ERR_NOMEM); /* unwatched it could outlive its client */
+    const enum status cancelled = (enum status)atomic_load_explicit(&x->cancelled, memory_order_relaxed);
+    if (cancelled != OK)
+        job_cancel(job, cancelled);
+    if (job_await(job))
+        next(x);
+}
+
+void request_watch_silence(struct request *x)
+{
+    if (!x->watch.is_added)
+        return;
+    const uint64_t ping_ns = clock_now_ns() + ping_ns_of(x), deadline_ns = x->job->deadline_ns;
+    watcher_set_time(x->http->watcher, &x->watch, ping_ns < deadline_ns ? ping_ns : deadline_ns);
+}

@@ -1,0 +1,201 @@
+/* job.h - the life of one request between the HTTP thread that answers it and the threads that do the work: the
+ * engine's or the loader's, and for some jobs before or after that a worker's (workers.h).
+ *
+ * Every job has a kind (struct job_kind). The kind's own struct begins with the job and holds its input and output.
+ * Jobs are reference counted: the connection holds one reference, the working side (queue, then slot or batch) another.
+ * The input is written before job_submit and only read afterwards; the job's lock guards its state.
+ * Lock order: job -> MHD, job -> a mailbox (the waiter's functions are called under the job's lock; resuming makes no
+ * system call and wakes nobody: whoever posted notifies afterwards, see mailbox.h), job -> a queue. */
+#ifndef SERVER_REQUEST_JOB_H
+#define SERVER_REQUEST_JOB_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/limits.h"
+#include "config/status.h"
+#include "server/core/queue.h"
+
+struct hosted_model;
+struct job;
+struct job_work;
+struct stream_kind;
+
+enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_STREAMING, JOB_DONE };
+
+/* How a generated text ended, in the words of the API: those before FINISH_TIMEOUT by itself, those after it in the
+ * middle, because the daemon stops and the client goes on elsewhere, or because it may not go on at all. */
+#define JOB_FINISHES(X)          \
+    X(FINISH_STOP, "stop")       \
+    X(FINISH_LENGTH, "length")   \
+    X(FINISH_CONTEXT, "context") \
+    X(FINISH_TIMEOUT, "timeout") \
+    X(FINISH_MOVED, "moved")     \
+    X(FINISH_CANCELLED, "cancelled")
+#define X(constant, word) constant,
+enum job_finish { JOB_FINISHES(X) };
+#undef X
+const char *job_finish_word(enum job_finish finish);
+
+/* What a kind of job provides: a table in its file, in server/kinds/. */
+struct job_kind {
+    /* Free the kind's struct, including the job in it, once nobody holds a reference. */
+    void (*free)(struct job *j);
+    /* The job ends; called under its lock. Completes the output and returns how it ended. NULL: as `finish` says. */
+    enum job_finish (*end_locked)(struct job *j, enum status st, enum job_finish finish);
+    bool ends_late;                   /* what there is at the deadline is an answer, even if it is not streamed */
+    bool tells_finish;                /* the log gives its finish as its outcome */
+    const struct stream_kind *stream; /* how it runs in the slots of a stream lane; NULL: it does not */
+};
+
+/* The connection that waits: suspended while there is nothing to read, resumed when there is. Both functions are called
+ * under the job's lock, from any thread, and must not block. */
+struct job_waiter {
+    void (*suspend)(void *arg);
+    void (*resume)(void *arg);
+    void *arg;
+};
+
+/* Complete and constant once the job is done. Times are clock_now_ns(), 0 if the job did not get that far. */
+struct job_result {
+    enum status status;     /* OK: there is an answer */
+    enum job_finish finish; /* if OK; of several texts, the latest in JOB_FINISHES that any has */
+    char message[ERROR_MESSAGE_MAX];
+    char param[ERROR_PARAM_MAX]; /* of the message; "": none */
+    /* queued_ns: when it came to wait for the engine. computed_ns: when that was done with it, where a worker goes on;
+     * else 0. */
+    uint64_t queued_ns, started_ns, first_ns, computed_ns, done_ns;
+    /* Bytes drawn, including those of a stop string; sub-pixels of all samples; bytes restored, once all of them
+     * are. */
+    uint32_t generated;
+};
+
+/* What else is to be done for a job: the part of struct job_work (workers.h) that a job calls. */
+struct job_way {
+    /* The engine has ended the job with an answer: true: a worker goes on with it, and ends it. Asked again of a job
+     * that has been with one, it says false. */
+    bool (*goes_on)(struct job_work *w, struct job *j, enum job_finish finish, uint64_t now_ns);
+    void (*free)(struct job_work *w);
+};
+
+struct job {
+    /* constant after job_submit */
+    const struct job_kind *kind;
+    struct hosted_model *model; /* one reference; NULL: it needs no model */
+    bool streams;               /* its answer begins before it is done */
+    bool moves;                 /* its client goes on elsewhere, where the daemon stops */
+    uint32_t engine_cost;       /* its item's in an engine's queue: places in batches; a job of streams counts as 1 */
+    size_t given;               /* elements (bytes, sub-pixels) in the request; 0: it has none */
+    uint32_t dropped;           /* of these, what the context had no room for; the engine thread's, until it is begun */
+    uint64_t most;              /* that it may generate; 0: it generates none */
+    bool keeps_prefixes;        /* its prompts leave states in the cache and start from some, those of this owner: */
+    struct client_id prefix_owner;
+    size_t answer_bytes; /* what it takes until its output is read; 0: little, or told with the answer */
+    uint64_t deadline_ns;
+    struct job_work *work;     /* owned; NULL: there is nothing to be done beside the engine */
+    const struct job_way *way; /* of `work` */
+
+    struct queue_item item; /* the queue's; priority, cost and client are set before job_submit */
+    atomic_uint references;
+    atomic_int cancelled; /* the first enum status given to job_cancel; OK: not cancelled */
+
+    pthread_mutex_t lock;
+    /* under the lock */
+    struct queue *queue; /* the last that it was put into */
+    enum job_state state;
+    bool attached;  /* the waiter may be called */
+    bool suspended; /* the waiter's suspend was called, resume not yet */
+    bool commits;   /* job_cancel comes too late: what the engine has made of it is being kept */
+    bool ping;
+    struct job_waiter waiter;
+    struct job_result result;
+};
+
+/* ---- HTTP threads ---------------------------------------------------------------------------------------------- */
+
+void job_reference(struct job *j);
+void job_release(struct job *j); /* NULL is a no-op */
+
+/* Put the job into a lane of the queue, that of its model; at most once. Errors: ERR_FULL, ERR_UNAVAILABLE (closed):
+ * the job is unchanged. If the queue is full of another client's jobs, its newest gives way (queue_make_room), and ends
+ * with ERR_FULL. */
+enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t deadline_ns);
+
+/* Put a job that was submitted, and that its caller has popped, into another queue, which may change its cost. Errors:
+ * why it must stop now (job_cancel); ERR_FULL, ERR_UNAVAILABLE, as job_submit: it is still the caller's. */
+enum status job_pass(struct job *j, struct queue *q, uint32_t lane);
+/* Likewise, of a job that from now on is not cancelled any more: there must be room for it in the queue. Errors:
+ * ERR_FULL, ERR_UNAVAILABLE. */
+enum status job_commit(struct job *j, struct queue *q, uint32_t lane);
+
+/* Set the waiter. After job_detach has returned, it is not called any more. */
+void job_attach(struct job *j, const struct job_waiter *waiter);
+void job_detach(struct job *j);
+
+/* Is it time to answer: the first byte of a stream is there, or the job is done? If not, false, and the waiter was
+ * suspended and will be resumed. */
+bool job_await(struct job *j);
+
+/* The next event of a job that streams: something was generated; one of its samples has ended and was read completely;
+ * a ping; the end, once all was read; or nothing yet: the waiter was suspended and will be resumed. */
+enum job_event { JOB_EVENT_BYTES, JOB_EVENT_SAMPLE_END, JOB_EVENT_PING, JOB_EVENT_END, JOB_EVENT_LATER };
+
+/* The result of a job that is done. */
+const struct job_result *job_result(const struct job *j);
+bool job_is_done(struct job *j);
+/* The reason of job_cancel; OK: there was none. */
+enum status job_cancelled(const struct job *j);
+/* How far a job is, once it was submitted. Any thread. */
+struct job_look {
+    enum job_state state;
+    uint64_t queued_ns, left_queue_ns; /* the latter 0: it waits */
+    uint64_t first_ns;                 /* when the first element was generated; 0: not yet */
+    uint32_t generated;                /* elements of a text or picture, done or not */
+};
+struct job_look job_look(struct job *j);
+
+/* ---- any thread ------------------------------------------------------------------------------------------------ */
+
+/* Ask the job to end for the reason `st`; the first reason counts. A job that waits in the queue is done before this
+ * returns, a running one after its current step. */
+void job_cancel(struct job *j, enum status st);
+/* Resume the suspended waiter of a streaming job, so that it sends a ping. */
+void job_ping(struct job *j);
+
+/* ---- the thread that works for it ------------------------------------------------------------------------------ */
+
+/* The job that a queue's item is part of. */
+struct job *job_of_item(struct queue_item *item);
+/* OK, or why this job must stop now: it was cancelled, or its deadline has passed. */
+enum status job_stop_reason(const struct job *j, uint64_t now_ns);
+/* The caller has popped the job and begins to work on it. */
+void job_start(struct job *j, uint64_t now_ns);
+
+/* End the job. All drop the working side's reference.
+ * job_finish: with an answer, which a worker may have to complete before. `finish` applies to the samples of a text
+ * that have not ended before. */
+void job_finish(struct job *j, enum job_finish finish, uint64_t now_ns);
+/* The same for the worker, who has completed it. */
+void job_complete(struct job *j, enum job_finish finish, uint64_t now_ns);
+/* job_abort: without a full answer, because of `st` (not OK), which `message` explains to a person (NULL: a text for
+ * `st`). What was generated by then still counts as an answer if the deadline passed (FINISH_TIMEOUT; if the kind has
+ * ends_late or the job streams), or if the client has begun to read it and the cause is no fault of ours
+ * (FINISH_CANCELLED; FINISH_MOVED, if the daemon stops and the job moves). */
+void job_abort(struct job *j, enum status st, const char *message, uint64_t now_ns);
+
+/* ---- the kinds ------------------------------------------------------------------------------------------------- */
+
+/* Initialise a zeroed job: it has one reference, the caller's, and takes one to `model`, which may be NULL. Errors:
+ * ERR_NOMEM: nothing was taken. */
+enum status job_init(struct job *j, const struct job_kind *kind, struct hosted_model *model);
+/* Functions named _locked are called under the job's lock. */
+void job_resume_locked(struct job *j); /* if it was suspended */
+/* An event other than data; with JOB_EVENT_LATER the waiter was suspended. */
+enum job_event job_other_event_locked(struct job *j);
+/* An element was generated; true: the first one. */
+bool job_generated_locked(struct job *j, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,267 @@
+/* phases.c - see phases.h. Each phase is a function that goes on to the next, waits, or has answered: a request that
+ * waits is run again from the same phase. */
+#include "server/request/phases.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "config/settings.h"
+#include "server/core/metrics.h"
+#include "server/request/cors.h"
+#include "server/request/authorise.h"
+#include "server/request/job.h"
+#include "server/request/reply.h"
+#include "server/request/request_host.h"
+#include "server/request/request_query.h"
+#include "server/request/request_type.h"
+#include "server/request/requests.h"
+#include "server/request/route.h"
+#include "server/request/service.h"
+
+enum next { GO_ON, WAIT, ANSWERED };
+
+static enum next refuse(struct request *x, const struct error *err)
+{
+    reply_send_error(x, err);
+    return ANSWERED;
+}
+
+/* ---- before the body ----------------------------------------------------------------------------------------------
+ * If a body follows, an answer here keeps it from being read, at the cost of the connection. */
+
+static enum next check_framing(struct request *x)
+{
+    struct error err;
+    if (request_check_framing(x, &err) == OK)
+        return GO_ON;
+    x->closes = true;
+    return refuse(x, &err);
+}
+
+/* Without a body nothing would be saved by an answer before the library has seen its end. */
+static enum next await_end(struct request *x)
+{
+    return x->has_body || x->is_received ? GO_ON : WAIT;
+}
+
+/* Does `path` match `pattern`? Then the segments in place of {} are copied to x->segments. */
+static bool path_matches(const char *pattern, const char *path, struct request *x)
+{
+    unsigned segment = 0;
+    while (*pattern != '\0') {
+        if (pattern[0] != '{') {
+            if (*pattern++ != *path++)
+                return false;
+            continue;
+        }
+        const size_t size = strcspn(path, "/");
+        if (size == 0 || size >= sizeof x->segments[segment])
+            return false;
+        memcpy(x->segments[segment], path, size);
+        x->segments[segment++][size] = '\0';
+        path += size;
+        pattern += strlen("{}");
+    }
+    return *path == '\0';
+}
+
+/* The first route of the requested path, if this listener serves it; sets the path's label. What it has not is refused
+ * once it is known that the request is for this host. */
+static enum next find_path(struct request *x)
+{
+    const struct routes *all = x->service->routes;
+    unsigned endpoint = 0;
+    for (const struct route *r = all->list; r < all->list + all->count; r++) {
+        if (!route_begins_path(all, r))
+            continue;
+        if (path_matches(r->path, x->path, x) && (x->is_metrics ? route_is_monitored(r) : route_is_served(r, x->is_admin))) {
+            x->endpoint = endpoint;
+            x->route = r;
+            x->kind = r->api;
+            break;
+        }
+        endpoint++;
+    }
+    return GO_ON;
+}
+
+static enum next check_host(struct request *x)
+{
+    return request_host_check(x, x->target) ? GO_ON : ANSWERED;
+}
+
+/* What to ask for instead of what other servers have there. */
+static const char *instead_of(const char *path)
+{
+#define CHATS \
+    ": POST /v1/chat/completions takes messages, if the model has a chat_template; a text goes to /v1/completions"
+#define WRITES ": POST /generate or POST /v1/completions continues a text"
+#define DESCRIBED ": GET /openapi.json describes all that there is"
+#define SESSIONS ": POST /v1/sessions makes a session, and GET /v1/sessions/ID shows it"
+    static const char *const others[][2] = {
+        {"/chat/completions", CHATS},
+        {"/v1/responses", CHATS},
+        {"/v1/messages", CHATS},
+        {"/api/chat", CHATS},
+        {"/completion", WRITES},
+        {"/completions", WRITES},
+        {"/generate_stream", WRITES},
+        {"/api/generate", WRITES},
+        {"/predict", ": POST /classify gives labels of a picture or a text"},
+        {"/models", ": GET /v1/models lists the models"},
+        {"/version", ": GET /v2 tells the version, as /metrics and aftd --version do"},
+        {"/docs", DESCRIBED},
+        {"/redoc", DESCRIBED},
+        {"/swagger.json", DESCRIBED},
+        {"/sessions", SESSIONS},
+        {"/health", ": GET /healthz says whether the daemon lives, GET /readyz whether it serves"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(path, others[i][0]) == 0)
+            return others[i][1];
+    return strncmp(path, "/sessions/", strlen("/sessions/")) == 0 ? SESSIONS : "";
+}
+
+/* The route of the path of `first` that takes `method`, or NULL; `allowed` lists the methods that are accepted. */
+static const struct route *route_of(const struct routes *all, const struct route *first, const char *method,
+                                    char *allowed, size_t size)
+{
+    const struct route *found = NULL;
+    size_t used = 0;
+    for (const struct route *r = first; r < all->list + all->count && (r == first || !route_begins_path(all, r)); r++) {
+        const bool gets = strcmp(r->method, "GET") == 0;
+        if (strcmp(r->method, method) == 0 || (gets && strcmp(method, "HEAD") == 0))
+            found = r;
+        if (used < size)
+            used += (size_t)snprintf(allowed + used, size - used, "%s%s", used > 0 ? ", " : "",
+                                     gets ? "GET, HEAD" : r->method);
+    }
+    return found;
+}
+
+/* The path does not take this method; OPTIONS asks which it takes. */
+static enum next refuse_method(struct request *x, const char *allowed)
+{
+    char all[HTTP_HEADER_VALUE_MAX];
+    (void)snprintf(all, sizeof all, "%s, OPTIONS", allowed);
+    request_add_header(x, "Allow", all);
+    if (strcmp(x->method, "OPTIONS") != 0) {
+        (void)reply_refuse(x, ERR_METHOD, "", "%s does not take %s; expected %s", x->route->path,
+                           json_quote(x->method).text, all);
+        return ANSWERED;
+    }
+    if (!x->is_admin && !x->is_metrics &&
+        cors_answer(x->service->settings->cors_origins, request_header(x, "Origin")) != NULL) {
+        request_add_header(x, "Access-Control-Allow-Methods", all);
+        request_add_header(x, "Access-Control-Allow-Headers", CORS_ALLOWED);
+        request_add_header(x, "Access-Control-Max-Age", CORS_MAX_AGE_S);
+    }
+    request_reply(x, 204, NULL, NULL, 0);
+    return ANSWERED;
+}
+
+static enum next find_method(struct request *x)
+{
+    char allowed[HTTP_HEADER_VALUE_MAX / 2] = "";
+    if (x->route == NULL) {
+        (void)reply_refuse(x, ERR_NOT_FOUND, "", "there is nothing at \"%s\"%s", json_quote(x->path).text,
+                           instead_of(x->path));
+        return ANSWERED;
+    }
+    const struct route *r = route_of(x->service->routes, x->route, x->method, allowed, sizeof allowed);
+    if (r == NULL)
+        return refuse_method(x, allowed);
+    x->route = r;
+    return GO_ON;
+}
+
+static enum next check_key(struct request *x)
+{
+    if (!route_needs_key(x->route, x->service->settings))
+        return GO_ON;
+    if (!authorise(x))
+        return ANSWERED;
+    request_count_as(x, &x->client);
+    return GO_ON;
+}
+
+/* Keeps the query. What is open to everybody is requested by balancers, monitors and links, which add parameters of
+ * their own. */
+static enum next check_headers(struct request *x)
+{
+    const struct route *r = x->route;
+    struct error err;
+    enum status st = r->api == API_OPEN ? OK : request_query_parse(&x->query, r->query, x, &err);
+    if (st == OK && r->body == BODY && !x->has_body)
+        st = error_set(&err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");
+    if (st == OK)
+        st = request_type_check_encoding(x, &err);
+    if (st == OK)
+        st = request_type_check(x, r->types, &err);
+    if (st == OK)
+        st = request_type_check_size(x->body_bytes, r->most, &err);
+    return st == OK ? GO_ON : refuse(x, &err);
+}
+
+/* All that others may look at is known. */
+static enum next show(struct request *x)
+{
+    request_show(x);
+    return GO_ON;
+}
+
+/* ---- with the body ------------------------------------------------------------------------------------------------ */
+
+static enum next await_body(struct request *x)
+{
+    struct error err;
+    if (!x->is_received)
+        return WAIT;
+    if (x->body.status == OK)
+        return GO_ON;
+    body_error(&x->body, x->service->settings->body_bytes_max, &err);
+    x->closes = true;
+    return refuse(x, &err);
+}
+
+static enum next handle(struct request *x)
+{
+    if (x->next == NULL)
+        x->route->handler(x);
+    else if (job_await(x->job))
+        x->next(x);
+    return x->status != 0 ? ANSWERED : WAIT;
+}
+
+/* ---- all ----------------------------------------------------------------------------------------------------------- */
+
+static enum next (*const phases[])(struct request *x) = {
+    check_framing, await_end,     find_path, check_host, find_method, check_key,
+    check_headers, show,          await_body, handle,
+};
+
+void phases_run(struct request *x)
+{
+    enum next next = GO_ON;
+    while (next == GO_ON) {
+        next = phases[x->phase](x);
+        x->phase += next == GO_ON ? 1 : 0;
+    }
+    assert((next == ANSWERED) == (x->status != 0));
+}
+
+/* Clients of the Open Inference Protocol can read only its own form of errors. */
+static bool is_below_v2(const char *path)
+{
+    return strcmp(path, "/v2") == 0 || strncmp(path, "/v2/", strlen("/v2/")) == 0;
+}
+
+void phases_begin(struct request *x)
+{
+    metrics_gauge_add(METRIC_IN_FLIGHT, 0, 1);
+    x->path = request_host_path(x->target);
+    x->is_below_v2 = is_below_v2(x->path);
+    x->endpoint = (unsigned)x->service->routes->count; /* beyond every path's label */
+}

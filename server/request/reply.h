@@ -1,0 +1,36 @@
+/* reply.h - answers: JSON, and errors in the form of the request's API. HTTP threads; an exchange is answered once. */
+#ifndef SERVER_REQUEST_REPLY_H
+#define SERVER_REQUEST_REPLY_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/status.h"
+#include "server/request/request.h"
+
+struct job;
+
+/* JSON numbers have enough digits for a float32, or for a time in microseconds. */
+#define REPLY_JSON_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9))
+
+/* Answer with a text of JSON, or with a value, which is taken; NULL stands for want of memory. */
+void reply_send_text(struct request *x, unsigned status, char *text);
+void reply_send_json(struct request *x, unsigned status, json_t *value);
+/* Answer with an error; 503 with Retry-After, by the length of the queue. The Retry-After of a 429 and of ERR_SESSIONS
+ * is added by whoever refuses. */
+void reply_send_error(struct request *x, const struct error *err);
+/* The same in words; param: what is at fault, or "". Returns false. */
+bool reply_refuse(struct request *x, enum status st, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Answer with the error that a job ended with. */
+void reply_send_job_error(struct request *x, const struct job *j);
+
+/* {"error": {"message", "type", "param", "code"}}, empty ones null. Returns NULL for want of memory. */
+json_t *reply_describe_error(const struct error *err);
+/* Bytes in base64. NULL for want of memory. */
+json_t *reply_base64(const uint8_t *bytes, size_t size);
+/* A duration for answers, in milliseconds, rounded to whole microseconds. */
+double reply_milliseconds(uint64_t from_ns, uint64_t to_ns);
+
+#endif

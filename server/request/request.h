@@ -1,0 +1,208 @@
+/* request.h - one request, from its headers to its line in the log: what a client sent, who that is, which model it is
+ * for, the job that does its work, and its answer. phases.h has the order of things.
+ *
+ * Only its connection's HTTP thread touches it, except for what is said to be others', and as request_see says. */
+#ifndef SERVER_REQUEST_REQUEST_H
+#define SERVER_REQUEST_REQUEST_H
+
+#include <jansson.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "config/limits.h"
+#include "config/status.h"
+#include "server/access/api_kind.h"
+#include "server/access/auth.h"
+#include "server/core/client_id.h"
+#include "server/core/watcher.h"
+#include "server/request/body.h"
+#include "server/http/proxies.h"
+#include "server/http/room.h"
+#include "server/request/traceparent.h"
+#include "server/http/http.h"
+#include "server/request/job.h"
+
+struct connection;
+struct hosted_model;
+struct http;
+struct request;
+struct listeners;
+struct mailboxes;
+struct requests;
+struct route;
+struct service;
+struct settings;
+
+typedef void request_handler(struct request *x);
+
+/* What a stream's reader returns: a piece of text, nothing before the job's next news, or the end; or it cannot go on,
+ * and the connection is cut. */
+enum request_piece { REQUEST_PIECE, REQUEST_LATER, REQUEST_END, REQUEST_BROKEN };
+/* On REQUEST_PIECE, *piece is malloc'd and taken by the caller. */
+typedef enum request_piece request_reader(struct request *x, char **piece, size_t *bytes);
+
+enum request_stage { REQUEST_RECEIVING, REQUEST_WORKING, REQUEST_ANSWERING };
+
+enum { REQUEST_ID_BYTES = REQUEST_ID_MAX + 1, REQUEST_CLIENT_BYTES = 46 /* INET6_ADDRSTRLEN */ };
+
+struct request {
+    /* what came */
+    const struct service *service;
+    struct requests *all;
+    struct http *http; /* the server that it came through */
+    struct connection *connection;
+    struct MHD_Connection *mhd;
+    const char *version, *method;
+    const char *target; /* of the request line: the path, or the server too */
+    const char *path;
+    char id[REQUEST_ID_BYTES];
+    struct traceparent trace; /* the caller's trace with a span of ours; without one trace.trace is empty */
+    struct body body;         /* complete in the handler, until request_drop_body */
+    uint64_t start_ns;        /* when its first line was read */
+    uint64_t received_ns;     /* when its last byte was read */
+    uint64_t body_bytes;      /* as declared; 0: it was not */
+    bool has_body;            /* a length or an encoding was given */
+    bool is_received;         /* whole */
+    bool is_admin;            /* it came through the admin listener */
+    bool is_metrics;          /* it came through the listener for monitors */
+    bool is_local;            /* it came through a Unix socket */
+
+    /* phases.c's: how far it is, and which endpoint it is for */
+    unsigned phase;
+    enum api_kind kind;
+    bool is_below_v2;  /* its path is: errors have the Open Inference Protocol's form, whatever the API */
+    unsigned endpoint; /* the path's metrics label */
+    const struct route *route; /* of its path, and then of its method; NULL: none of them */
+    char segments[HTTP_SEGMENTS_MAX][HTTP_SEGMENT_MAX]; /* what the path has in place of each {} */
+    json_t *query; /* the query's parameters, for fields_read; NULL where the route takes none */
+
+    /* who asks */
+    struct proxies_address address; /* constant: the peer's, or what trusted proxies say */
+    struct client_id sharer;        /* as whose what it takes counts: that address, or what request_count_as says */
+    struct auth_grant grant;        /* the key that let it in, if keys are required */
+    struct client_id client;        /* who is behind it: that key or, where none is required, an address */
+
+    /* request_model.c's: the model */
+    struct hosted_model *hosted; /* the model that the request uses; a reference. NULL: none yet */
+    unsigned model;              /* its metrics label */
+
+    uint32_t timeout_ms;    /* that it asks for; 0: what the settings say */
+    uint64_t picture_bytes; /* that its pictures count towards the key's rate, beyond those of the body */
+
+    /* the work, await.c's */
+    struct job *job;           /* awaited, from request_await on; a reference */
+    request_handler *next;     /* called once the job is ready */
+    struct watch watch;        /* the watcher's */
+    struct http_mail mail;     /* posted when the job has news */
+    atomic_int stage;          /* enum request_stage */
+    atomic_int cancelled;      /* enum status: why a job that is yet to come must end at once; OK: it need not */
+    TAILQ_ENTRY(request) link; /* among the active ones, whose lock guards it */
+    bool is_shown;             /* it is among them */
+
+    /* the answer */
+    unsigned status; /* HTTP; 0: none was given yet */
+    uint64_t bytes_out;
+    struct {
+        const char *name;
+        char value[HTTP_HEADER_VALUE_MAX];
+    } headers[HTTP_REPLY_HEADERS_MAX];
+    size_t header_count;
+    request_reader *reader; /* of a stream */
+    char *piece;            /* of the stream, now being sent */
+    size_t piece_bytes, piece_sent;
+    bool is_broken;            /* the connection is to be cut */
+    bool closes;               /* the connection is closed after the answer */
+    struct room_place answer;  /* memory that is reserved for it */
+    _Atomic uint64_t sends_ns; /* when the library was last given something to send; 0: it waits for nothing to go */
+    _Atomic uint64_t spoke_ns; /* when a stream last sent something; 0: no stream yet */
+
+    /* of the answer, for the log */
+    enum status error;           /* of an error answer; OK otherwise */
+    enum status cut;             /* why the connection was cut to make room for other clients; OK: it was not */
+    double queue_ms, compute_ms; /* for Server-Timing too */
+
+    /* the endpoint's own */
+    void *state;
+    void (*state_free)(void *); /* called at the end, if there is a state */
+};
+
+/* ---- all of them, main thread ------------------------------------------------------------------------------------ */
+
+/* http_check, and what can be wrong with the settings of requests. */
+enum status requests_check(const struct settings *s, struct error *err);
+/* Serve requests by `service` (http_start, with its errors). All arguments but the listeners are borrowed. *ret is set
+ * only on OK. */
+enum status requests_start(struct requests **ret, const struct service *service, struct listeners *listeners,
+                           struct watcher *watcher, struct mailboxes *mailboxes, struct error *err);
+/* http_stop, and free. NULL is a no-op. */
+void requests_stop(struct requests *all);
+/* The server that they come through. */
+struct http *requests_http(const struct requests *all);
+/* Requests that are being received, worked on or answered. Any thread. */
+uint32_t requests_count(const struct requests *all);
+
+/* ---- one of them, its HTTP thread -------------------------------------------------------------------------------- */
+
+/* NULL where there is none. */
+const char *request_header(const struct request *x, const char *name);
+/* How many headers of that name there are; *ret is the last, if there is one. */
+size_t request_headers(const struct request *x, const char *name, const char **ret);
+/* Call `each` with every query parameter, decoded; a value may be NULL, and a name with a NUL is replaced by one that
+ * matches no parameter. Stops when it returns false. */
+void request_each_parameter(struct request *x,
+                            bool (*each)(void *arg, const char *name, const char *value, size_t value_bytes),
+                            void *arg);
+/* The client's address as text: the peer's, or what trusted proxies say (proxies.h). */
+void request_client(const struct request *x, char out[REQUEST_CLIENT_BYTES]);
+/* From now on what the request takes counts as that client's: a key's, say. Before any of the body was read. */
+void request_count_as(struct request *x, const struct client_id *client);
+/* Free the body, which is no longer needed. */
+void request_drop_body(struct request *x);
+/* Take the body over: its bytes stay where they are, and count as a body, until request_free_body, which any thread may
+ * call before the server stops, whether or not the request still lives. NULL: no memory, and nothing was taken. */
+struct request_kept_body *request_keep_body(struct request *x);
+void request_free_body(struct request_kept_body *kept); /* NULL is a no-op */
+
+/* Reserve memory for the answer: that many bytes in all, which its job or its text takes until the client has read it.
+ * Errors: ERR_ARGUMENT (more than one client may have), ERR_NOMEM (no room beside other answers); what was reserved
+ * before stays. */
+enum status request_reserve_answer(struct request *x, size_t bytes, struct error *err);
+
+/* Add a header to the coming answer; `name` is a string literal. */
+void request_add_header(struct request *x, const char *name, const char *value);
+/* Answer; `body` is malloc'd and taken. Without a type there is no body. One for which there is no room is dropped, and
+ * answered with an error. A request is answered once. */
+void request_reply(struct request *x, unsigned status, const char *type, char *body, size_t bytes);
+/* Answer 200 with what the reader gives, piece by piece. The reader is called first while the library sends, and after
+ * each REQUEST_LATER again once the job has news. After ping_ms of silence the awaited job gets job_ping. */
+void request_reply_stream(struct request *x, const char *type, request_reader *reader);
+
+/* Suspend the request until job_await says that the job is ready, then call `next`, perhaps at once. The job has been
+ * submitted; a reference is taken. If the client leaves or the job's deadline passes, the job is cancelled. Again for
+ * another job only once the one before is done, to which the request's reference then ends. */
+void request_await(struct request *x, struct job *job, request_handler *next);
+
+/* ---- all that are active, an HTTP thread ------------------------------------------------------------------------- */
+
+/* From now until its end, other requests may look at this one; what they read of it must not change any more. Once per
+ * request. */
+void request_show(struct request *x);
+
+/* Sees a request, which cannot end meanwhile: to be brief, and to call no other function of this file than those here.
+ * Of the request it may read what is constant once it is shown, `job`, and how much of the body was received. */
+typedef void request_see(void *arg, struct request *other);
+/* See all that were shown before `asker` was, in that order. */
+void requests_see_before(struct request *asker, request_see *see, void *arg);
+/* See all that are shown, from the main thread. */
+void requests_see_all(struct requests *all, request_see *see, void *arg);
+
+/* In request_see. */
+enum request_stage request_stage(const struct request *x);
+/* In request_see: end the request. A job that is not done, or yet to come, is cancelled for the reason `st`, and what
+ * becomes of that is answered. The connection is cut where it only receives, or only sends what is done. */
+void request_cancel(struct request *x, enum status st);
+
+#endif

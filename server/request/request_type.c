@@ -1,0 +1,78 @@
+/* request_type.c - see request_type.h. */
+#include "server/request/request_type.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "config/json.h"
+#include "server/media/picture.h"
+
+bool request_type_is(const struct request *x, const char *type)
+{
+    const char *given = request_header(x, "Content-Type");
+    const size_t size = strlen(type);
+    return given != NULL && strncasecmp(given, type, size) == 0 &&
+           (given[size] == '\0' || strchr("; \t", given[size]) != NULL);
+}
+
+bool request_type_is_unsaid(const struct request *x)
+{
+    return request_header(x, "Content-Type") == NULL || request_type_is(x, "application/x-www-form-urlencoded");
+}
+
+bool request_type_read(const struct request *x, char out[MEDIA_TYPE_MAX])
+{
+    const char *given = request_header(x, "Content-Type");
+    const size_t size = given != NULL ? strcspn(given, "; \t") : 0;
+    if (size == 0 || size >= MEDIA_TYPE_MAX)
+        return false;
+    memcpy(out, given, size);
+    out[size] = '\0';
+    return true;
+}
+
+enum status request_type_check_encoding(const struct request *x, struct error *err)
+{
+    const char *encoding = request_header(x, "Content-Encoding");
+    if (!x->has_body || encoding == NULL || strcasecmp(encoding, "identity") == 0)
+        return OK;
+    return error_set_param(err, ERR_MEDIA_TYPE, "Content-Encoding",
+                           "the body is declared as \"%s\"; expected no encoding: compressed bodies are not read",
+                           json_quote(encoding).text);
+}
+
+enum status request_type_check(const struct request *x, unsigned types, struct error *err)
+{
+    static const struct {
+        unsigned of; /* which of `types` it stands for */
+        const char *type;
+    } known[] = {
+        {TYPE_PICTURE, "image/jpeg"},       {TYPE_PICTURE, "image/png"},
+        {TYPE_PICTURE, "image/webp"},       {TYPE_PICTURE | TYPE_BYTES, "application/octet-stream"},
+        {TYPE_FORM, "multipart/form-data"}, {TYPE_JSON, "application/json"},
+    };
+    char expected[ERROR_MESSAGE_MAX / 2], type[MEDIA_TYPE_MAX];
+    size_t used = 0;
+    if (types == TYPE_ANY || request_type_is_unsaid(x) ||
+        ((types & TYPE_PICTURE) != 0 && request_type_read(x, type) && picture_reads_type(type)))
+        return OK;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if ((known[i].of & types) == 0)
+            continue;
+        if (request_type_is(x, known[i].type))
+            return OK;
+        used += (size_t)snprintf(expected + used, sizeof expected - used, "%s%s", used > 0 ? ", " : "", known[i].type);
+    }
+    return error_set_param(err, ERR_MEDIA_TYPE, "Content-Type", "the body is declared as \"%s\"; expected %s%s",
+                           json_quote(request_header(x, "Content-Type")).text,
+                           strchr(expected, ',') != NULL ? "one of " : "", expected);
+}
+
+enum status request_type_check_size(uint64_t bytes, size_t most, struct error *err)
+{
+    if (bytes <= most)
+        return OK;
+    return error_set_param(err, ERR_TOO_LARGE, "body", "the body has %llu bytes; expected at most %zu",
+                           (unsigned long long)bytes, most);
+}
