@@ -24,10 +24,8 @@
 #include "config/version.h"
 #include "engine/engine.h"
 #include "server/access/auth.h"
-#include "server/request/hosts.h"
 #include "server/api/openapi.h"
 #include "server/api/routes.h"
-#include "server/request/service.h"
 #include "server/api/version.h"
 #include "server/batch/batcher.h"
 #include "server/control/heartbeat.h"
@@ -43,9 +41,11 @@
 #include "server/core/service_manager.h"
 #include "server/core/short_spin.h"
 #include "server/core/watcher.h"
-#include "server/request/request.h"
 #include "server/http/listeners.h"
+#include "server/request/hosts.h"
 #include "server/request/job.h"
+#include "server/request/requests.h"
+#include "server/request/service.h"
 #include "server/request/workers.h"
 #include "server/session/sessions.h"
 
@@ -239,7 +239,7 @@ static enum status start(struct daemon *d, struct error *err)
     d->service.settings = d->settings;
     d->service.queue = batcher_queue(d->service.batcher);
     d->service.reload = &d->reload;
-    d->service.routes = &routes;
+    d->service.routes = &api_routes;
     return requests_start(&d->requests, &d->service, &d->listeners, d->watcher, d->mailboxes, err);
 }
 

@@ -9,17 +9,17 @@
 
 #include "config/config.h"
 #include "config/json.h"
-#include "server/request/request.h"
 #include "server/api/model_change.h"
-#include "server/request/reply.h"
-#include "server/request/request_job.h"
-#include "server/request/service.h"
 #include "server/control/loader.h"
 #include "server/control/reload.h"
 #include "server/core/clock.h"
-#include "server/request/job.h"
-#include "server/models/registry.h"
 #include "server/fields/request_json.h"
+#include "server/models/registry.h"
+#include "server/request/job.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/request_job.h"
+#include "server/request/service.h"
 
 /* ---- models ---------------------------------------------------------------------------------------------------- */
 

@@ -8,20 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/request/request.h"
 #include "server/api/events.h"
-#include "server/request/reply.h"
-#include "server/request/request_job.h"
-#include "server/request/request_model.h"
-#include "server/operation/request_picture.h"
-#include "server/request/request_query.h"
-#include "server/request/service.h"
-#include "server/request/workers.h"
-#include "server/operation/complete.h"
+#include "server/api/generate_request.h"
 #include "server/media/picture_grid.h"
 #include "server/media/png.h"
 #include "server/models/registry.h"
-#include "server/api/generate_request.h"
+#include "server/operation/complete.h"
+#include "server/operation/request_picture.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/request/request_query.h"
+#include "server/request/service.h"
+#include "server/request/workers.h"
 
 /* ---- the query ------------------------------------------------------------------------------------------------- */
 
@@ -125,7 +125,7 @@ static void answer_picture(struct request *x)
 
 /* Rows [from, to) of a sample. */
 static enum request_piece say_rows(const struct job *j, uint32_t sample, uint32_t from, uint32_t to, char **piece,
-                                size_t *bytes)
+                                   size_t *bytes)
 {
     const struct complete_job *c = complete_job_of(j);
     const struct complete_input *in = &c->in;

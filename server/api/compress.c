@@ -5,14 +5,14 @@
 
 #include <stdlib.h>
 
-#include "server/request/request.h"
+#include "server/models/registry.h"
+#include "server/operation/archive.h"
+#include "server/operation/code.h"
 #include "server/request/reply.h"
+#include "server/request/request.h"
 #include "server/request/request_job.h"
 #include "server/request/request_model.h"
 #include "server/request/service.h"
-#include "server/coding/archive.h"
-#include "server/operation/code.h"
-#include "server/models/registry.h"
 
 /* Texts are borrowed from the JSON that the query became. */
 struct fields {

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "config/json.h"
-#include "server/request/request.h"
-#include "server/request/reply.h"
-#include "server/request/request_job.h"
 #include "server/request/job.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/request_job.h"
 
 enum request_piece event_say(const char *id, json_t *event, char **piece, size_t *bytes)
 {

@@ -4,8 +4,8 @@
 
 #include <jansson.h>
 
-#include "server/request/request.h"
 #include "server/fields/fields.h"
+#include "server/request/request.h"
 
 #define EVENT_STREAM "text/event-stream"
 

@@ -8,20 +8,20 @@
 #include <string.h>
 
 #include "engine/logits.h"
-#include "server/request/request.h"
-#include "server/request/reply.h"
-#include "server/request/request_job.h"
-#include "server/request/request_model.h"
-#include "server/operation/request_picture.h"
-#include "server/request/request_query.h"
-#include "server/request/service.h"
-#include "server/request/workers.h"
-#include "server/operation/classify.h"
 #include "server/media/drawing.h"
 #include "server/media/explanation.h"
 #include "server/media/picture_fit.h"
 #include "server/media/png.h"
 #include "server/models/registry.h"
+#include "server/operation/classify.h"
+#include "server/operation/request_picture.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/request/request_query.h"
+#include "server/request/service.h"
+#include "server/request/workers.h"
 
 /* Borrowed from the JSON that the query becomes. Their ranges depend on the model (explanation.h). */
 struct fields {

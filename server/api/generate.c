@@ -10,20 +10,20 @@
 #include <string.h>
 
 #include "config/json_memory.h"
-#include "server/request/request.h"
 #include "server/api/events.h"
+#include "server/api/generate_request.h"
 #include "server/api/generate_session.h"
-#include "server/request/reply.h"
-#include "server/request/request_job.h"
-#include "server/request/request_model.h"
-#include "server/request/service.h"
 #include "server/api/session_work.h"
 #include "server/api/stream_place.h"
-#include "server/api/text_reader.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/models/registry.h"
-#include "server/api/generate_request.h"
+#include "server/operation/text_reader.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/request_job.h"
+#include "server/request/request_model.h"
+#include "server/request/service.h"
 #include "server/session/sessions.h"
 #include "server/session/state_blob.h"
 
@@ -192,7 +192,7 @@ static enum request_piece say_failure(struct request *x, char **piece, size_t *b
     if (job_result(x->job)->status != OK)
         return say(g, event_describe_error(x), piece, bytes);
     x->error = error_set_param(&err, ERR_CONFLICT, "Last-Event-ID",
-                                    "the text ends before the place that the id names: it is not the same text");
+                               "the text ends before the place that the id names: it is not the same text");
     return say(g, reply_describe_error(&err), piece, bytes);
 }
 

@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/request/request.h"
 #include "server/api/generate_state.h"
-#include "server/request/service.h"
 #include "server/core/log.h"
-#include "server/operation/generate.h"
 #include "server/models/hosted_model.h"
+#include "server/operation/generate.h"
+#include "server/request/request.h"
+#include "server/request/service.h"
 
 enum status generate_session_begin(struct session_work **k, struct request *x, struct generate_request *r,
                                    struct error *err)

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 
 #include "config/status.h"
-#include "server/api/session_work.h"
 #include "server/api/generate_request.h"
+#include "server/api/session_work.h"
 
 struct hosted_model;
 

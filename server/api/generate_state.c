@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "server/models/hosted_model.h"
+#include "server/operation/stream_window.h"
 #include "server/session/state_blob.h"
-#include "server/stream/stream_window.h"
 
 static struct stream_model shape_of(const struct hosted_model *e)
 {

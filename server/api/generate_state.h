@@ -7,7 +7,7 @@
 
 #include "config/status.h"
 #include "server/api/generate_request.h"
-#include "server/stream/stream_snapshot.h"
+#include "server/operation/stream_snapshot.h"
 
 struct hosted_model;
 

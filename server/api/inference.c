@@ -12,13 +12,13 @@
 
 #include "config/json.h"
 #include "config/settings.h"
-#include "server/request/request.h"
-#include "server/request/reply.h"
-#include "server/request/request_model.h"
 #include "server/api/route_table.h"
-#include "server/request/service.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/request_model.h"
+#include "server/request/service.h"
 
 struct hosted_model *inference_model(struct request *x)
 {

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "config/status.h"
-#include "server/operation/generate.h"
 #include "server/api/inference_tensor.h"
+#include "server/operation/generate.h"
 #include "server/operation/picture_inputs.h"
 
 /* Errors of all: ERR_ARGUMENT, ERR_NOMEM. */

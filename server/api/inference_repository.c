@@ -5,17 +5,17 @@
 
 #include "config/json.h"
 #include "server/access/auth.h"
-#include "server/request/request.h"
 #include "server/api/inference.h"
 #include "server/api/model_change.h"
-#include "server/request/reply.h"
-#include "server/request/request_job.h"
 #include "server/api/route_table.h"
-#include "server/request/service.h"
-#include "server/request/job.h"
+#include "server/fields/request_json.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
-#include "server/fields/request_json.h"
+#include "server/request/job.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/request_job.h"
+#include "server/request/service.h"
 
 /* A body that may be missing, as no fields then. *object is for json_decref. */
 static enum status read_body(json_t **object, const struct request *x, const struct field_list *list, void *to,
@@ -74,8 +74,7 @@ void api_inference_index(struct request *x)
     json_t *list = json_array();
     const bool failed = registry_models(x->service->registry, &rows, &count) != OK;
     for (size_t i = 0; i < count; i++)
-        if (auth_may_use(&x->grant, rows[i].found.name) &&
-            (r.ready != FIELD_TRUE || rows[i].state == MODEL_LOADED))
+        if (auth_may_use(&x->grant, rows[i].found.name) && (r.ready != FIELD_TRUE || rows[i].state == MODEL_LOADED))
             json_append(list, describe(&rows[i]));
     registry_models_free(rows, count);
     reply_send_json(x, 200, json_unless(failed, list));

@@ -6,15 +6,15 @@
 
 #include "config/json_memory.h"
 #include "server/access/auth.h"
-#include "server/request/request.h"
 #include "server/api/inference.h"
-#include "server/request/reply.h"
 #include "server/api/route_table.h"
 #include "server/api/routes.h"
-#include "server/request/service.h"
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/service.h"
 
 /* Do requests there ask a model to compute something? What sessions are begun with is fed, but not answered. */
 static bool computes(const struct route_info *r)

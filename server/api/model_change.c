@@ -5,10 +5,10 @@
 
 #include "config/limits.h"
 #include "config/settings.h"
-#include "server/request/reply.h"
-#include "server/request/service.h"
 #include "server/core/clock.h"
 #include "server/request/job.h"
+#include "server/request/reply.h"
+#include "server/request/service.h"
 
 void model_change_submit(struct request *x, enum loader_action action, const char *model, request_handler *next)
 {

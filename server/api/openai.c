@@ -14,15 +14,15 @@
 #include "config/json_memory.h"
 #include "config/settings.h"
 #include "engine/engine.h"
-#include "server/request/request.h"
 #include "server/api/events.h"
 #include "server/api/openai_describe.h"
+#include "server/api/openai_request.h"
+#include "server/models/registry.h"
 #include "server/request/reply.h"
+#include "server/request/request.h"
 #include "server/request/request_job.h"
 #include "server/request/request_model.h"
 #include "server/request/service.h"
-#include "server/models/registry.h"
-#include "server/api/openai_request.h"
 
 enum {
     ID_PREFIX_MAX = 16,
@@ -187,7 +187,8 @@ static enum request_piece say_begin(const struct request *x, uint32_t sample, ch
     return say_chunk(x, openai_describe_choice(c->is_chat, OPENAI_BEGIN, "", 0, sample, NULL, NULL), piece, bytes);
 }
 
-static enum request_piece say_sample_end(const struct request *x, const struct text_piece *p, char **piece, size_t *bytes)
+static enum request_piece say_sample_end(const struct request *x, const struct text_piece *p, char **piece,
+                                         size_t *bytes)
 {
     const struct completion *c = x->state;
     return say_chunk(x, openai_describe_choice(c->is_chat, OPENAI_END, "", 0, p->sample, NULL, finish_word(p->finish)),

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/api/text_reader.h"
+#include "server/operation/text_reader.h"
 
 /* What a choice carries: a whole text; in a stream its beginning, without text, a piece of it, or its end. */
 enum openai_part { OPENAI_WHOLE, OPENAI_BEGIN, OPENAI_PIECE, OPENAI_END };

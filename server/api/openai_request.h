@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 #include "config/status.h"
-#include "server/operation/generate.h"
 #include "server/api/chat_messages.h"
 #include "server/fields/fields.h"
+#include "server/operation/generate.h"
 
 struct settings;
 

@@ -23,9 +23,9 @@
 #include "config/limits.h"
 #include "config/settings.h"
 #include "config/status.h"
-#include "server/request/reply.h"
 #include "server/api/routes.h"
 #include "server/fields/fields.h"
+#include "server/request/reply.h"
 
 /* The bytes of openapi.json, from openapi_text to openapi_end. */
 __asm__(".section .rodata\n"

@@ -13,8 +13,8 @@
 
 #include "config/json.h"
 #include "config/settings.h"
-#include "server/request/request.h"
 #include "server/request/reply.h"
+#include "server/request/request.h"
 #include "server/request/service.h"
 
 /* This file's object depends on all of them, as the Makefile says.
@@ -104,7 +104,7 @@ static void answer(struct request *x, size_t i)
     (void)pthread_once(&tags_made, make_tags);
     request_add_header(x, "ETag", tags[i]);
     request_add_header(x, "Cache-Control",
-                    "no-cache"); /* cache, but ask each time: the next daemon may have another page */
+                       "no-cache"); /* cache, but ask each time: the next daemon may have another page */
     request_add_header(x, "Content-Security-Policy", policy);
     request_add_header(x, "X-Content-Type-Options", "nosniff");
     request_add_header(x, "Referrer-Policy", "no-referrer");

@@ -8,12 +8,12 @@
 #include <string.h>
 
 #include "config/json.h"
-#include "server/request/request.h"
-#include "server/request/reply.h"
-#include "server/request/service.h"
 #include "server/core/clock.h"
-#include "server/request/job.h"
 #include "server/models/hosted_model.h"
+#include "server/request/job.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/service.h"
 
 struct row {
     char id[REQUEST_ID_BYTES], client[REQUEST_CLIENT_BYTES];

@@ -3,10 +3,10 @@
 #ifndef SERVER_API_ROUTE_TABLE_H
 #define SERVER_API_ROUTE_TABLE_H
 
-#include "server/request/request_type.h"
-#include "server/coding/archive.h"
-#include "server/request/route.h"
 #include "server/fields/fields.h"
+#include "server/operation/archive.h"
+#include "server/request/request_type.h"
+#include "server/request/route.h"
 
 /* method   each once per path, and all of a path together; HEAD goes where GET goes, routes.c answers OPTIONS
  * path     {} stands for one segment, which the handler gets as x->segments[i]; of several that match, the first
@@ -92,7 +92,7 @@
       no_fields, inference_change_fields)
 
 #define X(method, path, api, body, types, most, handler, query, fields) \
-    request_handler handler;                                               \
+    request_handler handler;                                            \
     extern const struct field_list query, fields;
 ROUTES(X)
 #undef X

@@ -14,14 +14,14 @@ static const struct route rows[] = {
 enum { ROUTE_COUNT = sizeof rows / sizeof rows[0] };
 _Static_assert(ROUTE_COUNT <= METRICS_ENDPOINTS_MAX, "every path is a label of the metrics");
 
-const struct routes routes = {rows, ROUTE_COUNT};
+const struct routes api_routes = {rows, ROUTE_COUNT};
 const struct field_list no_fields = {NULL, 0};
 
 size_t routes_paths(const char *out[METRICS_ENDPOINTS_MAX])
 {
     size_t count = 0;
     for (size_t i = 0; i < ROUTE_COUNT; i++)
-        if (route_begins_path(&routes, &rows[i]))
+        if (route_begins_path(&api_routes, &rows[i]))
             out[count++] = rows[i].path;
     return count;
 }

@@ -36,6 +36,6 @@ const struct field_list *routes_fields(const char *name);
 bool routes_serves(const char *path, enum api_kind api, bool is_admin);
 
 /* For struct service. */
-extern const struct routes routes;
+extern const struct routes api_routes;
 
 #endif

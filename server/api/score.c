@@ -7,18 +7,18 @@
 #include <stdlib.h>
 
 #include "config/json_memory.h"
-#include "server/request/request.h"
+#include "server/fields/request_bytes.h"
+#include "server/fields/request_json.h"
+#include "server/models/registry.h"
+#include "server/operation/request_picture.h"
+#include "server/operation/score.h"
 #include "server/request/reply.h"
+#include "server/request/request.h"
 #include "server/request/request_job.h"
 #include "server/request/request_model.h"
-#include "server/operation/request_picture.h"
 #include "server/request/request_query.h"
 #include "server/request/request_type.h"
 #include "server/request/service.h"
-#include "server/operation/score.h"
-#include "server/models/registry.h"
-#include "server/fields/request_bytes.h"
-#include "server/fields/request_json.h"
 
 /* Texts are borrowed from the JSON. */
 struct fields {
@@ -102,8 +102,8 @@ static enum status read_text(const struct fields *f, struct score_input *in, str
 }
 
 /* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture, for *seen. */
-static enum status read_request(struct request *x, json_t *object, struct score_input *in,
-                                struct request_inputs **seen, struct error *err)
+static enum status read_request(struct request *x, json_t *object, struct score_input *in, struct request_inputs **seen,
+                                struct error *err)
 {
     const bool picture = object == NULL;
     const struct settings *s = x->service->settings;

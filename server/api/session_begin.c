@@ -9,16 +9,16 @@
 
 #include "config/json.h"
 #include "config/settings.h"
-#include "server/request/request.h"
-#include "server/request/authorise.h"
+#include "server/api/generate_request.h"
 #include "server/api/generate_state.h"
+#include "server/api/session_work.h"
+#include "server/models/registry.h"
+#include "server/request/authorise.h"
 #include "server/request/reply.h"
+#include "server/request/request.h"
 #include "server/request/request_job.h"
 #include "server/request/request_model.h"
 #include "server/request/service.h"
-#include "server/api/session_work.h"
-#include "server/models/registry.h"
-#include "server/api/generate_request.h"
 #include "server/session/session_record.h"
 #include "server/session/sessions.h"
 
@@ -99,8 +99,8 @@ static void reply_created(struct request *x, struct stream_snapshot *snapshot)
     struct error err;
     unsigned wait_s = 0;
     struct session_work *k = session_work_create(x, 1, &err);
-    if (k == NULL || sessions_add(k->sessions, &x->client, chosen_id(x), x->hosted, snapshot, &info, &wait_s,
-                                  &err) != OK) {
+    if (k == NULL ||
+        sessions_add(k->sessions, &x->client, chosen_id(x), x->hosted, snapshot, &info, &wait_s, &err) != OK) {
         session_work_free(k);
         stream_snapshot_clear(snapshot);
         session_refuse(x, &err, wait_s);

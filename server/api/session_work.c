@@ -5,11 +5,11 @@
 #include <stdlib.h>
 
 #include "config/settings.h"
-#include "server/request/request.h"
-#include "server/request/reply.h"
-#include "server/request/service.h"
 #include "server/core/clock.h"
 #include "server/operation/generate.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/service.h"
 
 #define STORED_NS (2 * WORKERS_AT_ONCE_NS) /* about, to read or write one; in any case not for an HTTP thread to do */
 

@@ -7,17 +7,17 @@
 #include <string.h>
 
 #include "config/json_memory.h"
-#include "server/request/request.h"
-#include "server/request/authorise.h"
+#include "server/api/generate_request.h"
 #include "server/api/generate_state.h"
+#include "server/api/session_work.h"
+#include "server/fields/request_json.h"
+#include "server/models/registry.h"
+#include "server/request/authorise.h"
 #include "server/request/reply.h"
+#include "server/request/request.h"
 #include "server/request/request_job.h"
 #include "server/request/request_model.h"
 #include "server/request/service.h"
-#include "server/api/session_work.h"
-#include "server/models/registry.h"
-#include "server/api/generate_request.h"
-#include "server/fields/request_json.h"
 #include "server/session/session_record.h"
 #include "server/session/sessions.h"
 #include "server/session/state_blob.h"
@@ -52,8 +52,8 @@ const struct field_list sessions_query = FIELDS_OF(list_table);
 static json_t *describe_page(struct request *x, const struct list_request *r, struct session_info *infos)
 {
     uint64_t next = 0, total = 0;
-    const size_t count = sessions_list(x->service->sessions, &x->client, (uint64_t)r->before, (size_t)r->limit,
-                                       infos, &next, &total);
+    const size_t count =
+        sessions_list(x->service->sessions, &x->client, (uint64_t)r->before, (size_t)r->limit, infos, &next, &total);
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
         json_append(list, session_describe(&infos[i]));

@@ -17,8 +17,8 @@
 
 #include "config/limits.h"
 #include "config/status.h"
-#include "server/request/request.h"
 #include "server/api/generate_request.h"
+#include "server/request/request.h"
 
 struct hosted_model;
 

@@ -5,8 +5,8 @@
 
 #include "config/version.h"
 #include "engine/engine.h"
-#include "server/request/request.h"
 #include "server/media/picture.h"
+#include "server/request/request.h"
 
 void version_print_daemon(const char *commit, FILE *to)
 {

@@ -25,8 +25,8 @@
 #include "server/core/mailbox.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
-#include "server/request/job.h"
 #include "server/models/hosted_model.h"
+#include "server/request/job.h"
 
 /* A model's place in the loop: one of the two lanes. */
 struct served {

@@ -19,8 +19,8 @@
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
-#include "server/operation/classify.h"
 #include "server/models/hosted_model.h"
+#include "server/operation/classify.h"
 
 enum { PACE_PARTS = 8 }; /* over which the pace is a mean */
 

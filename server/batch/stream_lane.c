@@ -30,9 +30,9 @@
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
-#include "server/request/job.h"
 #include "server/models/hosted_model.h"
-#include "server/stream/stream_kind.h"
+#include "server/operation/stream_kind.h"
+#include "server/request/job.h"
 
 #define DRAWS_TO_SHARE 8            /* fewer streams are drawn faster on one thread than it takes to start others */
 #define MOVES_MAX 4                 /* streams that change places before one pass, while all slots are taken */

@@ -10,9 +10,9 @@
 #include "engine/engine.h"
 #include "server/batch/stream_prefix.h"
 #include "server/core/metrics.h"
-#include "server/request/job.h"
 #include "server/models/hosted_model.h"
-#include "server/stream/stream_kind.h"
+#include "server/operation/stream_kind.h"
+#include "server/request/job.h"
 
 enum { ROOM_ALIGN = 4096 };
 

@@ -13,7 +13,7 @@
 
 #include "config/status.h"
 #include "server/core/client_id.h"
-#include "server/stream/stream_slot.h"
+#include "server/operation/stream_slot.h"
 
 struct hosted_model;
 struct job;

@@ -10,7 +10,7 @@
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"
-#include "server/stream/stream_slot.h"
+#include "server/operation/stream_slot.h"
 
 #define MIB (UINT64_C(1) << 20)
 

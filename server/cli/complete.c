@@ -8,9 +8,9 @@
 #include "server/cli/local_lane.h"
 #include "server/cli/remote.h"
 #include "server/cli/sampling.h"
-#include "server/operation/complete.h"
 #include "server/media/picture.h"
 #include "server/media/picture_grid.h"
+#include "server/operation/complete.h"
 
 #define ROWS_UNSET UINT64_MAX
 

@@ -10,10 +10,10 @@
 #include "server/cli/local_lane.h"
 #include "server/cli/remote.h"
 #include "server/cli/text_output.h"
-#include "server/coding/archive.h"
 #include "server/core/text.h"
-#include "server/operation/code.h"
 #include "server/models/precision.h"
+#include "server/operation/archive.h"
+#include "server/operation/code.h"
 
 enum { STREAMS_MAX = 64 }; /* blocks at a time: more make no step faster */
 

@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #include "server/cli/cli.h"
-#include "server/request/job.h"
 #include "server/models/hosted_model.h"
+#include "server/request/job.h"
 
 enum { LOCAL_ROWS = 256 }; /* bytes of a pass beside one for each stream: a compromise between memory and full tiles */
 

@@ -10,8 +10,8 @@
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/core/service_manager.h"
-#include "server/request/request.h"
 #include "server/models/registry.h"
+#include "server/request/requests.h"
 
 /* A line that changes is looked at again soon; one that does not, rarely, so that an idle daemon sleeps. */
 #define STATUS_NS (5 * CLOCK_NS_PER_S)

@@ -17,8 +17,8 @@
 #include "server/core/log.h"
 #include "server/core/mailbox.h"
 #include "server/core/queue.h"
-#include "server/request/job.h"
 #include "server/models/registry.h"
+#include "server/request/job.h"
 
 struct loader {
     struct hosting *hosting;

@@ -12,8 +12,8 @@
 #include <stdbool.h>
 
 #include "config/status.h"
-#include "server/request/job.h"
 #include "server/models/models_dir.h"
+#include "server/request/job.h"
 
 struct loader;
 struct hosting;

@@ -10,8 +10,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "server/http/transport.h"
 #include "server/http/tls.h"
+#include "server/http/transport.h"
 
 enum { EVENTS_AT_A_TIME = 64 };
 

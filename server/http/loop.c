@@ -23,10 +23,10 @@
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/mailbox.h"
-#include "server/http/transport.h"
 #include "server/http/listen.h"
 #include "server/http/listeners.h"
 #include "server/http/tls.h"
+#include "server/http/transport.h"
 
 enum {
     ACCEPTS_AT_A_TIME = 4,

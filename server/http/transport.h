@@ -95,14 +95,14 @@ struct http {
     struct proxies proxies;     /* whom to believe about a client's address */
     struct listeners listeners; /* every loop accepts from them; closed by the last that `refuses` */
     atomic_bool closes_after_answers;
-    atomic_bool accepts, refuses, ends; /* what the loops are told, and are then woken for */
-    atomic_uint listening;              /* loops that may still accept */
-    atomic_bool has_all;                /* none does, and what the last has accepted counts as open */
+    atomic_bool accepts, refuses, ends;     /* what the loops are told, and are then woken for */
+    atomic_uint listening;                  /* loops that may still accept */
+    atomic_bool has_all;                    /* none does, and what the last has accepted counts as open */
     atomic_uint open;                       /* connections */
     struct room rooms[LISTENER_KIND_COUNT]; /* for connections, which a unit is */
     _Atomic uint64_t refusal_logged_ns;     /* when a connection was last logged as refused */
-    _Atomic uint64_t freed_bytes; /* of bodies, answers and connections, since memory was last given back */
-    uint64_t trimmed_ns;          /* when that was; this and the next two are the first loop's */
+    _Atomic uint64_t freed_bytes;           /* of bodies, answers and connections, since memory was last given back */
+    uint64_t trimmed_ns;                    /* when that was; this and the next two are the first loop's */
     uint64_t seen_freed_bytes, seen_ns;
     uint32_t loop_count;
     struct http_loop loops[]; /* [loop_count], settings.http_threads once started */

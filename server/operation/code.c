@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "server/stream/stream_kind.h"
+#include "server/operation/stream_kind.h"
 
 /* ---- the jobs -------------------------------------------------------------------------------------------------- */
 

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "config/status.h"
-#include "server/coding/archive.h"
-#include "server/coding/block_coder.h"
+#include "server/operation/archive.h"
+#include "server/operation/block_coder.h"
 #include "server/request/job.h"
 
 struct hosted_model;

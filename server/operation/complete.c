@@ -7,7 +7,7 @@
 
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"
-#include "server/stream/stream_kind.h"
+#include "server/operation/stream_kind.h"
 
 /* ---- the job --------------------------------------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 
 #include "engine/engine.h"
 #include "server/models/hosted_model.h"
-#include "server/stream/stream_kind.h"
+#include "server/operation/stream_kind.h"
 
 /* ---- the job --------------------------------------------------------------------------------------------------- */
 

@@ -14,7 +14,7 @@
 
 #include "engine/engine.h"
 #include "server/models/hosted_model.h"
-#include "server/stream/stream_window.h"
+#include "server/operation/stream_window.h"
 
 /* In a whole answer: of a byte's text, escaped as many are, and of a logprob with its byte, as JSON. */
 enum { TEXT_BYTES = 2, NUMBER_BYTES = 45 };

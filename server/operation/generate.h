@@ -13,8 +13,8 @@
 #include "engine/sampler.h"
 #include "server/core/client_id.h"
 #include "server/core/text.h"
+#include "server/operation/stream_snapshot.h"
 #include "server/request/job.h"
-#include "server/stream/stream_snapshot.h"
 
 struct generate_stream;
 struct hosted_model;
@@ -65,7 +65,7 @@ struct generate_job {
 
     /* The engine thread's until the job is done, then constant. */
     struct generate_stream *streams; /* [sample_count]: generate_stream.c's */
-    uint32_t prompt_cached;          /* bytes of prompts that were not fed, since the state after them was in the cache */
+    uint32_t prompt_cached; /* bytes of prompts that were not fed, since the state after them was in the cache */
     /* If the job saves: once it is done and if `has_saved`, the state of the stream, with the last byte pending. */
     struct stream_snapshot saved;
     bool has_saved;

@@ -6,9 +6,9 @@
 #include "engine/logits.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
-#include "server/operation/generate.h"
 #include "server/models/hosted_model.h"
-#include "server/stream/stream_kind.h"
+#include "server/operation/generate.h"
+#include "server/operation/stream_kind.h"
 
 /* The state of a sample while it has a slot. */
 struct generate_stream {

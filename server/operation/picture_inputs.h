@@ -11,9 +11,9 @@
 #include "config/limits.h"
 #include "config/status.h"
 #include "engine/image.h"
-#include "server/request/workers.h"
-#include "server/operation/classify.h"
 #include "server/media/picture_fit.h"
+#include "server/operation/classify.h"
+#include "server/request/workers.h"
 
 struct hosted_model;
 

@@ -7,12 +7,12 @@
 
 #include "config/json.h"
 #include "config/nearest.h"
+#include "server/fields/request_bytes.h"
+#include "server/media/picture.h"
 #include "server/request/request.h"
 #include "server/request/request_job.h"
 #include "server/request/request_query.h"
 #include "server/request/request_type.h"
-#include "server/media/picture.h"
-#include "server/fields/request_bytes.h"
 
 enum { PARAM_MAX = 32 };
 

@@ -8,13 +8,13 @@
 #include <stddef.h>
 
 #include "engine/image.h"
-#include "server/request/request_type.h"
-#include "server/request/request.h"
-#include "server/request/workers.h"
-#include "server/media/picture.h"
 #include "server/fields/fields.h"
 #include "server/fields/multipart.h"
+#include "server/media/picture.h"
 #include "server/operation/picture_inputs.h"
+#include "server/request/request.h"
+#include "server/request/request_type.h"
+#include "server/request/workers.h"
 
 enum { REQUEST_FILES_MAX = CLASSIFY_INPUTS_MAX + 1 }; /* one more than are accepted */
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "engine/logits.h"
-#include "server/stream/stream_kind.h"
+#include "server/operation/stream_kind.h"
 
 enum { NUMBER_BYTES = 56 }; /* of a number of the answer, while that is built */
 

@@ -8,6 +8,7 @@
 #include <assert.h>
 
 #include "server/core/clock.h"
+#include "server/request/request_inner.h"
 #include "server/request/requests.h"
 
 /* ---- the request's own thread ----------------------------------------------------------------------------------- */
@@ -84,7 +85,8 @@ void request_cancel(struct request *x, enum status st)
         job_cancel(x->job, st);
         return;
     }
-    atomic_store_explicit(&x->cancelled, (int)st, memory_order_relaxed); /* for request_await, which takes the lock too */
-    if (request_stage(x) != REQUEST_WORKING)                                /* as if it were late */
+    atomic_store_explicit(&x->cancelled, (int)st,
+                          memory_order_relaxed); /* for request_await, which takes the lock too */
+    if (request_stage(x) != REQUEST_WORKING)     /* as if it were late */
         watcher_set_time(x->http->watcher, &x->connection->watch, clock_now_ns());
 }

@@ -15,11 +15,11 @@
 #include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
-#include "server/request/cors.h"
 #include "server/models/hosted_model.h"
+#include "server/request/cors.h"
 #include "server/request/reply.h"
+#include "server/request/request_inner.h"
 #include "server/request/request_job.h"
-#include "server/request/requests.h"
 #include "server/request/service.h"
 
 #define STREAM_BLOCK_BYTES 16384  /* most that the library takes from a stream at a time */
@@ -49,7 +49,8 @@ static void end_answer(struct room_place *p)
 
 void answers_begin(struct requests *all)
 {
-    const uint64_t most = (uint64_t)all->service->settings->answers_memory_max_mb << 20, ending = most / ANSWERS_ENDING_PART;
+    const uint64_t most = (uint64_t)all->service->settings->answers_memory_max_mb << 20,
+                   ending = most / ANSWERS_ENDING_PART;
     const struct room_rules rules = {.most = most - ending,
                                      .most_of_client = most - ending - (most - ending) / ANSWERS_KEPT_PART,
                                      .ending_most = ending,
@@ -187,7 +188,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t size)
                 return MHD_CONTENT_READER_END_WITH_ERROR;
             break;
         case REQUEST_LATER:
-            return 0;  /* suspended, so the library does not ask again before the job has news */
+            return 0;     /* suspended, so the library does not ask again before the job has news */
         case REQUEST_END: /* the last of it may still wait for the client */
             atomic_store_explicit(&x->sends_ns, clock_now_ns(), memory_order_relaxed);
             return MHD_CONTENT_READER_END_OF_STREAM;

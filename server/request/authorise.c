@@ -9,12 +9,12 @@
 #include "config/json.h"
 #include "config/settings.h"
 #include "server/access/auth.h"
-#include "server/request/request.h"
-#include "server/request/reply.h"
-#include "server/request/service.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/request/job.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/service.h"
 
 enum { KEY_TEXT_MAX = 512 }; /* longer texts are not even hashed; keys have KEY_TEXT_BYTES */
 
@@ -33,7 +33,8 @@ static const char *key_of_bearer(const char *value)
 static const char *key_of_headers(const struct request *x, const char **why)
 {
     const char *bearer = NULL, *plain = NULL;
-    const size_t bearers = request_headers(x, "Authorization", &bearer), plains = request_headers(x, "X-API-Key", &plain);
+    const size_t bearers = request_headers(x, "Authorization", &bearer),
+                 plains = request_headers(x, "X-API-Key", &plain);
     *why = "a key is needed; expected the header Authorization: Bearer KEY";
     if (bearers + plains == 0)
         return NULL;
@@ -47,7 +48,7 @@ static const char *key_of_headers(const struct request *x, const char **why)
 static bool refuse_key(struct request *x, const char *why, bool was_given)
 {
     request_add_header(x, "WWW-Authenticate",
-                    was_given ? "Bearer realm=\"aftd\", error=\"invalid_token\"" : "Bearer realm=\"aftd\"");
+                       was_given ? "Bearer realm=\"aftd\", error=\"invalid_token\"" : "Bearer realm=\"aftd\"");
     return reply_refuse(x, ERR_KEY, "", "%s", why);
 }
 
@@ -77,8 +78,8 @@ bool authorise(struct request *x)
         return refuse_key(x, "the key is not known here", true);
     metrics_counter_add(METRIC_KEY_REQUESTS, auth_metrics_label(&x->grant), 1);
     if (!auth_may_call(&x->grant, x->kind))
-        return reply_refuse(x, ERR_FORBIDDEN, "", "the key \"%s\" may not use the API \"%s\"",
-                            auth_name(&x->grant), key_api_word(x->kind));
+        return reply_refuse(x, ERR_FORBIDDEN, "", "the key \"%s\" may not use the API \"%s\"", auth_name(&x->grant),
+                            key_api_word(x->kind));
     if (auth_take_request(&x->grant, clock_now_ns(), &wait_s) != OK)
         return refuse_rate(x, wait_s);
     x->client = auth_client_id(&x->grant);

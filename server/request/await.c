@@ -6,7 +6,7 @@
 
 #include "config/settings.h"
 #include "server/core/clock.h"
-#include "server/request/requests.h"
+#include "server/request/request_inner.h"
 #include "server/request/service.h"
 
 /* Pings come after this much silence. */

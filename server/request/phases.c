@@ -9,14 +9,14 @@
 #include "config/json.h"
 #include "config/settings.h"
 #include "server/core/metrics.h"
-#include "server/request/cors.h"
 #include "server/request/authorise.h"
+#include "server/request/cors.h"
 #include "server/request/job.h"
 #include "server/request/reply.h"
 #include "server/request/request_host.h"
+#include "server/request/request_inner.h"
 #include "server/request/request_query.h"
 #include "server/request/request_type.h"
-#include "server/request/requests.h"
 #include "server/request/route.h"
 #include "server/request/service.h"
 
@@ -76,7 +76,8 @@ static enum next find_path(struct request *x)
     for (const struct route *r = all->list; r < all->list + all->count; r++) {
         if (!route_begins_path(all, r))
             continue;
-        if (path_matches(r->path, x->path, x) && (x->is_metrics ? route_is_monitored(r) : route_is_served(r, x->is_admin))) {
+        if (path_matches(r->path, x->path, x) &&
+            (x->is_metrics ? route_is_monitored(r) : route_is_served(r, x->is_admin))) {
             x->endpoint = endpoint;
             x->route = r;
             x->kind = r->api;
@@ -238,8 +239,7 @@ static enum next handle(struct request *x)
 /* ---- all ----------------------------------------------------------------------------------------------------------- */
 
 static enum next (*const phases[])(struct request *x) = {
-    check_framing, await_end,     find_path, check_host, find_method, check_key,
-    check_headers, show,          await_body, handle,
+    check_framing, await_end, find_path, check_host, find_method, check_key, check_headers, show, await_body, handle,
 };
 
 void phases_run(struct request *x)

@@ -10,12 +10,12 @@
 #include <strings.h>
 
 #include "config/json.h"
-#include "server/request/request.h"
-#include "server/request/service.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
 #include "server/core/text.h"
 #include "server/request/job.h"
+#include "server/request/request.h"
+#include "server/request/service.h"
 
 /* A message may quote what a client sent, truncated anywhere, so it need not be valid UTF-8. */
 static json_t *json_text(const char *text)
@@ -78,8 +78,7 @@ void reply_send_error(struct request *x, const struct error *found)
         request_add_header(x, "X-Should-Retry", "false");
     x->error = err->status;
     reply_send_json(x, http,
-                    x->is_below_v2 ? json_pack("{s:o}", "error", json_text(err->message))
-                                        : reply_describe_error(err));
+                    x->is_below_v2 ? json_pack("{s:o}", "error", json_text(err->message)) : reply_describe_error(err));
 }
 
 bool reply_refuse(struct request *x, enum status st, const char *param, const char *format, ...)

@@ -18,19 +18,17 @@
 #include "server/access/auth.h"
 #include "server/core/client_id.h"
 #include "server/core/watcher.h"
-#include "server/request/body.h"
+#include "server/http/http.h"
 #include "server/http/proxies.h"
 #include "server/http/room.h"
-#include "server/request/traceparent.h"
-#include "server/http/http.h"
+#include "server/request/body.h"
 #include "server/request/job.h"
+#include "server/request/traceparent.h"
 
 struct connection;
 struct hosted_model;
 struct http;
 struct request;
-struct listeners;
-struct mailboxes;
 struct requests;
 struct route;
 struct service;
@@ -73,8 +71,8 @@ struct request {
     /* phases.c's: how far it is, and which endpoint it is for */
     unsigned phase;
     enum api_kind kind;
-    bool is_below_v2;  /* its path is: errors have the Open Inference Protocol's form, whatever the API */
-    unsigned endpoint; /* the path's metrics label */
+    bool is_below_v2;          /* its path is: errors have the Open Inference Protocol's form, whatever the API */
+    unsigned endpoint;         /* the path's metrics label */
     const struct route *route; /* of its path, and then of its method; NULL: none of them */
     char segments[HTTP_SEGMENTS_MAX][HTTP_SEGMENT_MAX]; /* what the path has in place of each {} */
     json_t *query; /* the query's parameters, for fields_read; NULL where the route takes none */
@@ -129,23 +127,11 @@ struct request {
     void (*state_free)(void *); /* called at the end, if there is a state */
 };
 
-/* ---- all of them, main thread ------------------------------------------------------------------------------------ */
-
-/* http_check, and what can be wrong with the settings of requests. */
-enum status requests_check(const struct settings *s, struct error *err);
-/* Serve requests by `service` (http_start, with its errors). All arguments but the listeners are borrowed. *ret is set
- * only on OK. */
-enum status requests_start(struct requests **ret, const struct service *service, struct listeners *listeners,
-                           struct watcher *watcher, struct mailboxes *mailboxes, struct error *err);
-/* http_stop, and free. NULL is a no-op. */
-void requests_stop(struct requests *all);
-/* The server that they come through. */
-struct http *requests_http(const struct requests *all);
-/* Requests that are being received, worked on or answered. Any thread. */
-uint32_t requests_count(const struct requests *all);
-
 /* ---- one of them, its HTTP thread -------------------------------------------------------------------------------- */
 
+/* May it be read as HTTP, and may a body of that size come? Errors: ERR_ARGUMENT, ERR_NOT_FOUND, ERR_METHOD, ERR_LENGTH,
+ * ERR_TOO_LARGE, ERR_URL. */
+enum status request_check_framing(struct request *x, struct error *err);
 /* NULL where there is none. */
 const char *request_header(const struct request *x, const char *name);
 /* How many headers of that name there are; *ret is the last, if there is one. */
@@ -196,8 +182,6 @@ void request_show(struct request *x);
 typedef void request_see(void *arg, struct request *other);
 /* See all that were shown before `asker` was, in that order. */
 void requests_see_before(struct request *asker, request_see *see, void *arg);
-/* See all that are shown, from the main thread. */
-void requests_see_all(struct requests *all, request_see *see, void *arg);
 
 /* In request_see. */
 enum request_stage request_stage(const struct request *x);

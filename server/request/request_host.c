@@ -6,11 +6,11 @@
 
 #include "config/json.h"
 #include "config/settings.h"
-#include "server/request/hosts.h"
-#include "server/request/request.h"
-#include "server/request/reply.h"
-#include "server/request/service.h"
 #include "server/request/cors.h"
+#include "server/request/hosts.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/service.h"
 
 const char *request_host_path(const char *target)
 {

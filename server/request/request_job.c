@@ -6,20 +6,19 @@
 
 #include "config/settings.h"
 #include "server/access/auth.h"
-#include "server/request/request.h"
-#include "server/request/authorise.h"
-#include "server/request/reply.h"
-#include "server/request/service.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
-#include "server/request/job.h"
-#include "server/request/workers.h"
 #include "server/models/hosted_model.h"
+#include "server/request/authorise.h"
+#include "server/request/job.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/service.h"
+#include "server/request/workers.h"
 
 static void refuse_full(struct request *x)
 {
-    (void)reply_refuse(x, ERR_FULL, "", "the queue is full: %u jobs are waiting",
-                       x->service->settings->queue_jobs_max);
+    (void)reply_refuse(x, ERR_FULL, "", "the queue is full: %u jobs are waiting", x->service->settings->queue_jobs_max);
 }
 
 bool request_job_refuse_if_full(struct request *x)
@@ -51,7 +50,7 @@ void request_job_charge_pixels(struct request *x, uint64_t pixels)
 static struct client_id prefix_owner(const struct request *x)
 {
     return x->service->settings->prefix_cache_shared ? (struct client_id){.kind = CLIENT_UNKNOWN}
-                                                        : auth_client_id(&x->grant);
+                                                     : auth_client_id(&x->grant);
 }
 
 static enum status submit(const struct service *s, struct job *j, uint64_t deadline_ns, struct error *err)

@@ -4,11 +4,11 @@
 #include <assert.h>
 
 #include "config/json.h"
-#include "server/request/request.h"
-#include "server/request/authorise.h"
-#include "server/request/service.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
+#include "server/request/authorise.h"
+#include "server/request/request.h"
+#include "server/request/service.h"
 
 /* For the exchange to hold. Errors: ERR_FORBIDDEN. */
 static enum status use(struct request *x, struct hosted_model *e, struct error *err)

@@ -2,8 +2,8 @@
 #ifndef SERVER_REQUEST_REQUEST_QUERY_H
 #define SERVER_REQUEST_REQUEST_QUERY_H
 
-#include "server/request/request.h"
 #include "server/fields/fields.h"
+#include "server/request/request.h"
 
 /* The query as an object for fields_read: a value is a string where the list wants one, else it is read as JSON. *ret
  * is set only on OK, NULL where no parameter is known: json_decref. For routes.c, which asks before there is a body.

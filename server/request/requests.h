@@ -1,53 +1,34 @@
-/* requests.h - what the files of request.h share among themselves: all requests together, and the parts of one that the
- * library calls or wakes. */
+/* requests.h - all requests of the daemon: served through an HTTP server, seen and counted. Main thread, except where
+ * said. */
 #ifndef SERVER_REQUEST_REQUESTS_H
 #define SERVER_REQUEST_REQUESTS_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <sys/queue.h>
+#include <stdint.h>
 
-#include "server/request/body.h"
-#include "server/http/room.h"
-#include "server/http/transport.h"
+#include "config/status.h"
 #include "server/request/request.h"
 
-struct requests {
-    const struct service *service;
-    struct http *http;
-    atomic_uint count;
-    struct bodies bodies, admin_bodies; /* administrators are not shut out by the bodies of others */
-    struct room answers;                /* bytes */
-    struct {                            /* those that are shown, see active_requests.c */
-        pthread_mutex_t lock;
-        TAILQ_HEAD(, request) list;
-    } active;
-};
+struct http;
+struct listeners;
+struct mailboxes;
+struct requests;
+struct service;
+struct settings;
+struct watcher;
 
-/* ---- request.c --------------------------------------------------------------------------------------------------- */
-
-/* May it be read as HTTP, and may a body of that size come? Errors: ERR_ARGUMENT, ERR_NOT_FOUND, ERR_URL, ERR_LENGTH,
- * ERR_TOO_LARGE, ERR_METHOD. */
-enum status request_check_framing(struct request *x, struct error *err);
-
-/* ---- answer.c ---------------------------------------------------------------------------------------------------- */
-
-void answers_begin(struct requests *all);
-/* What the request has reserved; before its connection may be closed. */
-void request_release_answer(struct request *x);
-
-/* ---- active_requests.c ------------------------------------------------------------------------------------------- */
-
-void active_begin(struct requests *all);
-void active_end(struct requests *all); /* there must be none */
-/* Once this returns, no other thread sees the request. One that was not shown is a no-op. */
-void active_leave(struct request *x);
-/* Set job, which others may see at any time. */
-void active_set_job(struct request *x, struct job *job);
-
-/* ---- await.c ----------------------------------------------------------------------------------------------------- */
-
-/* A stream begins: pings from now on. */
-void request_watch_silence(struct request *x);
+/* http_check, and what can be wrong with the settings of requests. */
+enum status requests_check(const struct settings *s, struct error *err);
+/* Serve requests by `service` (http_start, with its errors). All arguments but the listeners are borrowed. *ret is set
+ * only on OK. */
+enum status requests_start(struct requests **ret, const struct service *service, struct listeners *listeners,
+                           struct watcher *watcher, struct mailboxes *mailboxes, struct error *err);
+/* http_stop, and free. NULL is a no-op. */
+void requests_stop(struct requests *all);
+/* The server that they come through. */
+struct http *requests_http(const struct requests *all);
+/* Requests that are being received, worked on or answered. Any thread. */
+uint32_t requests_count(const struct requests *all);
+/* See all that are shown, from the main thread. */
+void requests_see_all(struct requests *all, request_see *see, void *arg);
 
 #endif

@@ -26,7 +26,10 @@ bool route_begins_path(const struct routes *all, const struct route *r)
 }
 
 static const char *const probed[] = {"/metrics", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"};
-enum { MONITORED = 3, PROBED = sizeof probed / sizeof probed[0] }; /* of these, the first are on the monitors' listener */
+enum {
+    MONITORED = 3,
+    PROBED = sizeof probed / sizeof probed[0]
+}; /* of these, the first are on the monitors' listener */
 
 static bool is_among(const char *path, size_t count)
 {

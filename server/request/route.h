@@ -21,8 +21,8 @@ struct route {
     unsigned types; /* that the body may be declared as (request_type.h) */
     size_t most;    /* bytes that the body may be declared to have */
     request_handler *handler;
-    const struct field_list *query;      /* the parameters of its query; empty: none */
-    const struct field_list *fields;     /* of its body's JSON object; empty: there is none, or it is not read by a list */
+    const struct field_list *query;  /* the parameters of its query; empty: none */
+    const struct field_list *fields; /* of its body's JSON object; empty: there is none, or it is not read by a list */
     const char *query_name, *fields_name; /* of the lists, as openapi.json has them */
 };
 

@@ -32,9 +32,9 @@
 #include "config/status.h"
 #include "server/core/client_id.h"
 #include "server/models/model_identity.h"
+#include "server/operation/stream_snapshot.h"
 #include "server/session/session_store.h"
 #include "server/session/state_blob.h"
-#include "server/stream/stream_snapshot.h"
 
 enum {
     SESSION_RECORD_VERSION = 1,

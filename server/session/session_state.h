@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "server/stream/stream_snapshot.h"
+#include "server/operation/stream_snapshot.h"
 
 struct session_state {
     atomic_uint references;

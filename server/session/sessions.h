@@ -32,9 +32,9 @@
 #include "server/core/client_id.h"
 #include "server/core/watcher.h"
 #include "server/models/model_identity.h"
+#include "server/operation/stream_snapshot.h"
 #include "server/session/session_record.h"
 #include "server/session/session_store.h"
-#include "server/stream/stream_snapshot.h"
 
 struct settings;
 

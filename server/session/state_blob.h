@@ -31,7 +31,7 @@
 
 #include "config/status.h"
 #include "server/models/model_identity.h"
-#include "server/stream/stream_snapshot.h"
+#include "server/operation/stream_snapshot.h"
 
 enum {
     STATE_BLOB_VERSION = 4,

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "config/limits.h"
-#include "server/coding/archive.h"
+#include "server/operation/archive.h"
 #include "tests/support/daemon.h"
 #include "tests/support/program.h"
 #include "tests/support/random.h"

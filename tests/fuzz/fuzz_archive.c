@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coding/archive.h"
+#include "server/operation/archive.h"
 
 enum { TEXT_BYTES = ARCHIVE_BLOCK_BYTES + 100, CODE_MAX = 65536 };
 

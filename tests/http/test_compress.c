@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "config/limits.h"
-#include "server/coding/archive.h"
+#include "server/operation/archive.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/model_variants.h"

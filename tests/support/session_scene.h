@@ -9,7 +9,7 @@
 #include "config/settings.h"
 #include "server/core/watcher.h"
 #include "server/models/hosted_model.h"
-#include "server/stream/stream_snapshot.h"
+#include "server/operation/stream_snapshot.h"
 
 /* The defaults but for threads, for the caller to change, a watcher and a text model. -1 as cmocka's fixtures have it:
  * that failed, and was printed. */

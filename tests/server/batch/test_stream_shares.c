@@ -13,8 +13,8 @@
 
 #include "config/limits.h"
 #include "server/batch/stream_places.h"
-#include "server/request/job.h"
 #include "server/models/hosted_model.h"
+#include "server/request/job.h"
 #include "tests/support/random.h"
 
 enum { SLOTS = 8, PARKED = 64, JOBS = SLOTS + PARKED, MOVES_MAX = 4 * JOBS, CLIENTS = 80, ENDLESS = 64, FLOOD = 6 };

@@ -12,9 +12,9 @@
 
 #include "server/core/clock.h"
 #include "server/core/queue.h"
-#include "server/request/job.h"
-#include "server/operation/generate.h"
 #include "server/models/hosted_model.h"
+#include "server/operation/generate.h"
+#include "server/request/job.h"
 #include "tests/support/job_party.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])

@@ -16,8 +16,8 @@
 #include "server/core/clock.h"
 #include "server/core/mailbox.h"
 #include "server/core/queue.h"
-#include "server/request/workers.h"
 #include "server/models/hosted_model.h"
+#include "server/request/workers.h"
 #include "tests/support/daemon.h"
 #include "tests/support/job_party.h"
 

@@ -1,8 +1,8 @@
 /* text_reader.h - the texts of a generate job as its client gets them: the prompt first, if it is to be echoed, whole
  * characters of valid UTF-8, and the log probabilities of each byte. The HTTP thread that answers; a reader has one
  * job. */
-#ifndef SERVER_API_TEXT_READER_H
-#define SERVER_API_TEXT_READER_H
+#ifndef SERVER_OPERATION_TEXT_READER_H
+#define SERVER_OPERATION_TEXT_READER_H
 
 #include <jansson.h>
 #include <stdbool.h>

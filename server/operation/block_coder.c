@@ -1,7 +1,7 @@
 /* block_coder.c - see block_coder.h. Without a start embedding the first byte has no logits: all bytes are equally
  * likely then. Where the context ends, the window starts over with the last OVERLAP bytes of it, whose logits are not
  * needed any more: that costs a quarter more computing and saves most of the bits of a cold start. */
-#include "server/coding/block_coder.h"
+#include "server/operation/block_coder.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* test_archive.c - the format of compressed text, byte by byte: what is written, what is read back, and what is refused
  * in which words. The "code" of a block is made up here: no model computes. */
-#include "server/coding/archive.h"
+#include "server/operation/archive.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* stream_window.h - the window of one stream: the elements (bytes, sub-pixels) that the engine's state was computed
  * from and those to be fed next, as many as the model's context has. One thread at a time: the engine's, or that of a
  * program with an engine of its own. Nothing here allocates. */
-#ifndef SERVER_STREAM_STREAM_WINDOW_H
-#define SERVER_STREAM_STREAM_WINDOW_H
+#ifndef SERVER_OPERATION_STREAM_WINDOW_H
+#define SERVER_OPERATION_STREAM_WINDOW_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* archive.c - see archive.h. */
-#include "server/coding/archive.h"
+#include "server/operation/archive.h"
 
 #include <nettle/sha2.h>
 #include <stdlib.h>

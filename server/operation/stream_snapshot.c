@@ -1,5 +1,5 @@
 /* stream_snapshot.c - see stream_snapshot.h. */
-#include "server/stream/stream_snapshot.h"
+#include "server/operation/stream_snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>

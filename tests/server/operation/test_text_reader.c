@@ -1,6 +1,6 @@
 /* test_text_reader.c - the texts of a job as its client gets them: whole characters whatever the pieces, the prompt in
  * front of each text, what is told of each byte. The test plays the engine thread. */
-#include "server/api/text_reader.h"
+#include "server/operation/text_reader.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,8 +15,8 @@
 #include "server/core/clock.h"
 #include "server/core/queue.h"
 #include "server/core/text.h"
-#include "server/request/job.h"
 #include "server/models/registry.h"
+#include "server/request/job.h"
 #include "tests/support/job_party.h"
 #include "tests/support/random.h"
 

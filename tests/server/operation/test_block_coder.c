@@ -1,6 +1,6 @@
 /* test_block_coder.c - blocks of a text, one after another by the same coder: each comes out as if it were the first,
  * across windows and whatever has been in them. The logits are made up; of the engine only the resets are needed. */
-#include "server/coding/block_coder.h"
+#include "server/operation/block_coder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -15,15 +15,15 @@
  *
  * Numbers are little-endian. Each block is coded by itself, so that a daemon can restore several at a time. What cannot
  * be compressed grows by the header and two bytes per block. Any thread; no state. */
-#ifndef SERVER_CODING_ARCHIVE_H
-#define SERVER_CODING_ARCHIVE_H
+#ifndef SERVER_OPERATION_ARCHIVE_H
+#define SERVER_OPERATION_ARCHIVE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "config/status.h"
-#include "server/coding/block_coder.h"
 #include "server/models/model_identity.h"
+#include "server/operation/block_coder.h"
 
 enum { ARCHIVE_VERSION = 1, ARCHIVE_BLOCK_BYTES = 8192, ARCHIVE_CHECKSUM_BYTES = 8 };
 /* Size of the largest archive: the header, the text, and two bytes per block. */

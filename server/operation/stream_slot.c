@@ -1,10 +1,10 @@
 /* stream_slot.c - see stream_slot.h. */
-#include "server/stream/stream_slot.h"
+#include "server/operation/stream_slot.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "server/stream/stream_snapshot.h"
+#include "server/operation/stream_snapshot.h"
 
 void stream_slot_take(struct stream_slot *s, struct job *j, uint32_t sample)
 {

@@ -1,13 +1,13 @@
 /* stream_slot.h - a place in a stream lane, and what the sample in it is fed: the elements of the request, then those
  * that its kind draws (stream_kind.h), through the stream's window. Engine thread only; nothing here allocates. */
-#ifndef SERVER_STREAM_STREAM_SLOT_H
-#define SERVER_STREAM_STREAM_SLOT_H
+#ifndef SERVER_OPERATION_STREAM_SLOT_H
+#define SERVER_OPERATION_STREAM_SLOT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/stream/stream_window.h"
+#include "server/operation/stream_window.h"
 
 struct client_id;
 struct job;

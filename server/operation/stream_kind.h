@@ -2,15 +2,15 @@
  * samples is fed, and what becomes of the logits. One table for each kind, in its file in server/kinds/; the lane
  * (server/batch/stream_lane.c) admits, feeds and ends samples, and knows none of the kinds.
  * Engine thread, except for `look`; nothing here allocates. A pass calls two functions for each stream. */
-#ifndef SERVER_STREAM_STREAM_KIND_H
-#define SERVER_STREAM_STREAM_KIND_H
+#ifndef SERVER_OPERATION_STREAM_KIND_H
+#define SERVER_OPERATION_STREAM_KIND_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/operation/stream_slot.h"
 #include "server/request/job.h"
-#include "server/stream/stream_slot.h"
 
 /* A pass of the lane that has its logits. */
 struct stream_turn {

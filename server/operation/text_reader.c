@@ -1,7 +1,7 @@
 /* text_reader.c - see text_reader.h. The bytes of an incomplete character at the end of what was read of a sample
  * are held, with their log probabilities, until more of that sample comes. A prompt is echoed before the first event of
  * its sample, so that nothing is sent for a request that was refused or never began. */
-#include "server/api/text_reader.h"
+#include "server/operation/text_reader.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "engine/logits.h"
-#include "server/coding/arithmetic_coder.h"
+#include "server/operation/arithmetic_coder.h"
 #include "tests/support/random.h"
 
 enum { BYTES = 3000 };

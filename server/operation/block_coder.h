@@ -5,15 +5,15 @@
  * Whoever has the engine feeds window elements [fed, length), counts them as fed, and gives the coder the logits: for a
  * block to encode, those after each of them; for a block to decode, those after the last. For the thread that feeds,
  * except block_coder_decode; nothing here allocates. */
-#ifndef SERVER_CODING_BLOCK_CODER_H
-#define SERVER_CODING_BLOCK_CODER_H
+#ifndef SERVER_OPERATION_BLOCK_CODER_H
+#define SERVER_OPERATION_BLOCK_CODER_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/coding/arithmetic_coder.h"
-#include "server/stream/stream_window.h"
+#include "server/operation/arithmetic_coder.h"
+#include "server/operation/stream_window.h"
 
 /* A piece of a text, at least two bytes, that is coded by itself, so that several can be coded at a time. */
 struct coding_block {

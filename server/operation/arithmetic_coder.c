@@ -1,6 +1,6 @@
 /* arithmetic_coder.c - see arithmetic_coder.h. low and high bound the values that the code can still have, as the 32
  * bits after those already written; names and cases as in the paper's figures 3 and 4. */
-#include "server/coding/arithmetic_coder.h"
+#include "server/operation/arithmetic_coder.h"
 
 #include <math.h>
 

@@ -1,10 +1,10 @@
 /* stream_window.c - see stream_window.h. */
-#include "server/stream/stream_window.h"
+#include "server/operation/stream_window.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "server/stream/stream_snapshot.h"
+#include "server/operation/stream_snapshot.h"
 
 struct stream_model stream_model_of(struct engine *e, uint32_t window_size)
 {

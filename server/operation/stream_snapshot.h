@@ -1,8 +1,8 @@
 /* stream_snapshot.h - a stream that was stopped, with everything that it needs to go on as if it had not been: the
  * engine's state, how its bytes are drawn, and the bytes that were given or drawn and are not fed yet.
  * One thread at a time; whoever has it owns its memory. */
-#ifndef SERVER_STREAM_STREAM_SNAPSHOT_H
-#define SERVER_STREAM_STREAM_SNAPSHOT_H
+#ifndef SERVER_OPERATION_STREAM_SNAPSHOT_H
+#define SERVER_OPERATION_STREAM_SNAPSHOT_H
 
 #include <stdbool.h>
 #include <stddef.h>

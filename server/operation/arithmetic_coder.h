@@ -2,8 +2,8 @@
  * "Arithmetic coding for data compression", CACM 1987) with whole-number frequencies that are computed from logits.
  * Both directions compute alike: the same logits, bit for bit, give the same frequencies, so that what was encoded can
  * be decoded. One thread per struct; no allocation, no failure. */
-#ifndef SERVER_CODING_ARITHMETIC_CODER_H
-#define SERVER_CODING_ARITHMETIC_CODER_H
+#ifndef SERVER_OPERATION_ARITHMETIC_CODER_H
+#define SERVER_OPERATION_ARITHMETIC_CODER_H
 
 #include <stdbool.h>
 #include <stddef.h>
