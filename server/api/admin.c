@@ -43,8 +43,9 @@ static json_t *describe(const struct registry_model *row)
     return m;
 }
 
-void api_admin_models(struct request *x)
+enum status api_admin_models(struct request *x, struct error *err)
 {
+    (void)err;
     const struct service *s = x->service;
     struct registry_model *rows = NULL;
     size_t count = 0;
@@ -58,7 +59,7 @@ void api_admin_models(struct request *x)
     registry_models_free(rows, count);
     json_t *whole = json_pack("{s:o, s:I, s:i}", "models", list, "memory_bytes", (json_int_t)bytes,
                               "models_memory_max_mb", (int)s->settings->models_memory_max_mb);
-    reply_send_json(x, 200, json_unless(failed, whole));
+    return reply_send_json(x, 200, json_unless(failed, whole));
 }
 
 /* ---- changes --------------------------------------------------------------------------------------------------- */
@@ -72,10 +73,10 @@ static json_t *describe_change(const struct loader_change *c)
                      model_state_word(c->action == LOADER_UNLOAD ? MODEL_UNLOADED : MODEL_LOADED));
 }
 
-static void answer_change(struct request *x)
+static enum status answer_change(struct request *x, struct error *err)
 {
-    if (request_job_ended_well(x))
-        reply_send_json(x, 200, describe_change(loader_job_change(x->job)));
+    const enum status st = request_job_check(x, err);
+    return st == OK ? reply_send_json(x, 200, describe_change(loader_job_change(x->job))) : st;
 }
 
 struct fields {
@@ -104,42 +105,37 @@ static enum status read_action(enum loader_action *ret, const struct request *x,
     return st;
 }
 
-void api_admin_model(struct request *x)
+enum status api_admin_model(struct request *x, struct error *err)
 {
-    struct error err;
     enum loader_action action = LOADER_LOAD;
-    if (read_action(&action, x, &err) == OK)
-        model_change_submit(x, action, x->segments[0], answer_change);
-    else
-        reply_send_error(x, &err);
+    const enum status st = read_action(&action, x, err);
+    return st == OK ? model_change_submit(x, action, x->segments[0], answer_change, err) : st;
 }
 
-void api_admin_reload(struct request *x)
+enum status api_admin_reload(struct request *x, struct error *err)
 {
-    model_change_submit(x, LOADER_CONFIG, "", answer_change);
+    return model_change_submit(x, LOADER_CONFIG, "", answer_change, err);
 }
 
 /* ---- settings -------------------------------------------------------------------------------------------------- */
 
-void api_admin_config(struct request *x)
+enum status api_admin_config(struct request *x, struct error *err)
 {
-    struct config *config = malloc(sizeof *config); /* tens of kilobytes */
-    json_t *all = NULL;
-    if (config != NULL) {
-        reload_config(x->service->reload, config);
-        all = config_describe(config);
-    }
-    free(config);
-    reply_send_json(x, 200, all);
+    struct config *config = request_alloc(x, sizeof *config, err); /* tens of kilobytes */
+    if (config == NULL)
+        return ERR_NOMEM;
+    reload_config(x->service->reload, config);
+    return reply_send_json(x, 200, config_describe(config));
 }
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
 
 /* Sends SIGTERM, once only: a second request must not cut the draining short, as a second signal would. */
-void api_admin_drain(struct request *x)
+enum status api_admin_drain(struct request *x, struct error *err)
 {
     static atomic_bool asked;
     if (!atomic_exchange(&asked, true) && !atomic_load(&x->service->draining))
         (void)kill(getpid(), SIGTERM);
-    reply_send_json(x, 202, json_pack("{s:s}", "status", "draining"));
+    (void)err;
+    return reply_send_json(x, 202, json_pack("{s:s}", "status", "draining"));
 }

@@ -75,17 +75,18 @@ static json_t *describe(const struct job *j, uint32_t input, uint32_t top_k)
                      (int)side.width, "height", (int)side.height);
 }
 
-static void answer(struct request *x)
+static enum status answer(struct request *x, struct error *err)
 {
     struct job *j = x->job;
     const uint32_t top_k = ((const struct classification *)x->state)->top_k, count = classify_job_of(j)->count;
     request_inputs_done(j);
-    if (!request_job_ended_well(x))
-        return;
+    const enum status st = request_job_check(x, err);
+    if (st != OK)
+        return st;
     json_t *whole = count > 1 ? json_array() : describe(j, 0, top_k);
     for (uint32_t i = 0; count > 1 && i < count; i++)
         json_append(whole, describe(j, i, top_k));
-    reply_send_json(x, 200, whole);
+    return reply_send_json(x, 200, whole);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
@@ -187,12 +188,10 @@ static enum status prepare(struct request *x, struct job **ret, struct error *er
     return st;
 }
 
-void api_classify(struct request *x)
+enum status api_classify(struct request *x, struct error *err)
 {
-    struct error err;
     struct job *j = NULL;
-    if (request_job_begin(x, sizeof(struct classification), free) == NULL)
-        return;
-    const enum status st = prepare(x, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, answer);
+    x->state = request_alloc(x, sizeof(struct classification), err);
+    const enum status st = x->state != NULL ? prepare(x, &j, err) : ERR_NOMEM;
+    return request_run_job(x, st, j, answer);
 }

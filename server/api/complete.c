@@ -103,22 +103,21 @@ static enum status fill(struct job *j, uint32_t i, const struct request_seen *se
     return OK;
 }
 
-static void answer_picture(struct request *x)
+static enum status answer_picture(struct request *x, struct error *err)
 {
     struct job *j = x->job;
     struct completing *s = (struct completing *)j->work;
     char seed[24];
-    struct error err;
-    if (!request_job_ended_well(x))
-        return;
-    if (workers_conclude(j, &err) != OK) {
-        reply_send_error(x, &err);
-    } else {
-        (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)complete_job_of(j)->in.sampler.seed);
-        request_add_header(x, "X-Seed", seed);
-        request_reply(x, 200, "image/png", s->png, s->png_bytes);
-        s->png = NULL; /* taken */
-    }
+    enum status st = request_job_check(x, err);
+    if (st == OK)
+        st = workers_conclude(j, err);
+    if (st != OK)
+        return st;
+    (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)complete_job_of(j)->in.sampler.seed);
+    request_add_header(x, "X-Seed", seed);
+    (void)request_reply(x, 200, "image/png", s->png, s->png_bytes);
+    s->png = NULL; /* taken */
+    return OK;
 }
 
 /* ---- events ---------------------------------------------------------------------------------------------------- */
@@ -175,9 +174,9 @@ static enum request_piece read_piece(struct request *x, char **piece, size_t *by
     }
 }
 
-static void answer_events(struct request *x)
+static enum status answer_events(struct request *x, struct error *err)
 {
-    events_reply(x, read_piece);
+    return events_reply(x, read_piece, err);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
@@ -281,13 +280,10 @@ static enum status read_request(struct request *x, struct job **ret, struct erro
     return st == OK ? build(x, e, &f, ret, err) : st;
 }
 
-void api_complete(struct request *x)
+enum status api_complete(struct request *x, struct error *err)
 {
-    struct error err;
     struct job *j = NULL;
-    struct completion *state = request_job_begin(x, sizeof *state, free);
-    if (state == NULL)
-        return;
-    const enum status st = read_request(x, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, state->streams ? answer_events : answer_picture);
+    struct completion *state = x->state = request_alloc(x, sizeof *state, err);
+    const enum status st = state != NULL ? read_request(x, &j, err) : ERR_NOMEM;
+    return request_run_job(x, st, j, state->streams ? answer_events : answer_picture);
 }

@@ -39,27 +39,24 @@ struct coding {
 /* ---- the answer ------------------------------------------------------------------------------------------------- */
 
 /* What came of the blocks; a text that is right is the answer's, and *text becomes NULL. */
-static void say(struct request *x, uint8_t **text)
+static enum status say(struct request *x, uint8_t **text, struct error *err)
 {
     const struct coding *c = x->state;
-    struct error err;
     uint8_t *bytes = *text;
     size_t size = c->archive.text_bytes;
-    const enum status st = c->restores ? archive_check_text(&c->archive, *text, &err)
-                                       : archive_make(&bytes, &size, &c->blocks, &x->hosted->identity, &err);
-    if (st != OK) {
-        reply_send_error(x, &err);
-        return;
-    }
+    const enum status st = c->restores ? archive_check_text(&c->archive, *text, err)
+                                       : archive_make(&bytes, &size, &c->blocks, &x->hosted->identity, err);
+    if (st != OK)
+        return st;
     if (c->restores)
         *text = NULL;
-    request_reply(x, 200, "application/octet-stream", (char *)bytes, size);
+    return request_reply(x, 200, "application/octet-stream", (char *)bytes, size);
 }
 
-static void answer(struct request *x)
+static enum status answer(struct request *x, struct error *err)
 {
-    if (request_job_ended_well(x))
-        say(x, &code_job_of(x->job)->in.text);
+    const enum status st = request_job_check(x, err);
+    return st == OK ? say(x, &code_job_of(x->job)->in.text, err) : st;
 }
 
 /* ---- requests --------------------------------------------------------------------------------------------------- */
@@ -107,29 +104,28 @@ static enum status prepare(struct request *x, struct coding *c, struct job **ret
     return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
 }
 
-static void code(struct request *x, bool restores)
+static enum status code(struct request *x, bool restores, struct error *err)
 {
-    struct error err;
     struct job *j = NULL;
-    struct coding *c = request_job_begin(x, sizeof *c, free);
+    struct coding *c = x->state = request_alloc(x, sizeof *c, err);
     if (c == NULL)
-        return;
+        return ERR_NOMEM;
     c->restores = restores;
-    const enum status st = prepare(x, c, &j, &err);
-    if (st != OK || j != NULL)
-        request_job_submit_or_refuse(x, st, &err, j, answer);
-    else
-        say(x, &c->blocks.text);
-    if (j == NULL)
-        archive_blocks_clear(&c->blocks);
+    enum status st = prepare(x, c, &j, err);
+    if (j != NULL)
+        return request_run_job(x, st, j, answer);
+    if (st == OK)
+        st = say(x, &c->blocks.text, err);
+    archive_blocks_clear(&c->blocks);
+    return st;
 }
 
-void api_compress(struct request *x)
+enum status api_compress(struct request *x, struct error *err)
 {
-    code(x, false);
+    return code(x, false, err);
 }
 
-void api_decompress(struct request *x)
+enum status api_decompress(struct request *x, struct error *err)
 {
-    code(x, true);
+    return code(x, true, err);
 }

@@ -113,24 +113,25 @@ static json_t *describe_all(const struct job *j, bool base64, float *room, uint3
     return list;
 }
 
-static void answer(struct request *x)
+static enum status answer(struct request *x, struct error *err)
 {
     struct job *j = x->job;
     const struct embedding *state = x->state;
     const uint32_t dim = engine_info(j->model->engine)->dim;
     if (j->kind == &job_kind_classify)
         request_inputs_done(j);
-    if (!request_job_ended_well(x))
-        return;
+    const enum status st = request_job_check(x, err);
+    if (st != OK)
+        return st;
     const json_int_t tokens = count_tokens(j);
     float *room = malloc(dim * sizeof *room);
     json_t *list = room != NULL ? describe_all(j, state->base64, room, dim) : NULL;
     free(room);
-    reply_send_json(x, 200,
-                    list == NULL
-                        ? NULL
-                        : json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", list, "model",
-                                    j->model->model->name, "usage", "prompt_tokens", tokens, "total_tokens", tokens));
+    return reply_send_json(x, 200,
+                           list == NULL ? NULL
+                                        : json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", list,
+                                                    "model", j->model->model->name, "usage", "prompt_tokens", tokens,
+                                                    "total_tokens", tokens));
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
@@ -301,13 +302,10 @@ static enum status prepare(struct request *x, struct job **ret, struct error *er
     return OK;
 }
 
-void api_openai_embeddings(struct request *x)
+enum status api_openai_embeddings(struct request *x, struct error *err)
 {
-    struct error err;
     struct job *j = NULL;
-    struct embedding *state = request_job_begin(x, sizeof *state, free);
-    if (state == NULL)
-        return;
-    const enum status st = prepare(x, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, answer);
+    x->state = request_alloc(x, sizeof(struct embedding), err);
+    const enum status st = x->state != NULL ? prepare(x, &j, err) : ERR_NOMEM;
+    return request_run_job(x, st, j, answer);
 }

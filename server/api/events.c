@@ -61,16 +61,14 @@ bool events_wanted(const struct request *x, enum field_switch said)
     return said != FIELD_UNSAID ? said == FIELD_TRUE : accepts(request_header(x, "Accept"), EVENT_STREAM);
 }
 
-void events_reply(struct request *x, request_reader *reader)
+enum status events_reply(struct request *x, request_reader *reader, struct error *err)
 {
     const struct job_result *r = job_result(x->job);
-    if (job_is_done(x->job) && r->status != OK && r->generated == 0) {
-        request_job_note_times(x);
-        reply_send_job_error(x, x->job);
-        return;
-    }
+    if (job_is_done(x->job) && r->status != OK && r->generated == 0)
+        return request_job_check(x, err);
     request_job_tell_dropped(x);
     request_add_header(x, "Cache-Control", "no-cache");
     request_add_header(x, "X-Accel-Buffering", "no");
     request_reply_stream(x, EVENT_STREAM, reader);
+    return OK;
 }

@@ -133,17 +133,15 @@ static void add_number(struct request *x, const char *name, uint32_t value)
 
 _Static_assert(ENGINE_ALL_HEADS == UINT32_MAX && DRAW_ALL_LAYERS == UINT32_MAX, "what add_number calls all");
 
-static void answer(struct request *x)
+static enum status answer(struct request *x, struct error *err)
 {
     struct job *j = x->job;
     struct explaining *s = (struct explaining *)j->work;
-    struct error err;
-    if (!request_job_ended_well(x))
-        return;
-    if (workers_conclude(j, &err) != OK) {
-        reply_send_error(x, &err);
-        return;
-    }
+    enum status st = request_job_check(x, err);
+    if (st == OK)
+        st = workers_conclude(j, err);
+    if (st != OK)
+        return st;
     if (s->what.view != EXPLAIN_BIASES) {
         struct prediction best;
         char prediction[HTTP_HEADER_VALUE_MAX];
@@ -154,8 +152,9 @@ static void answer(struct request *x)
     request_add_header(x, "X-Explain-View", explain_view_word(s->what.view));
     add_number(x, "X-Explain-Layer", s->what.layer);
     add_number(x, "X-Explain-Head", s->what.head);
-    request_reply(x, 200, "image/png", s->png, s->png_bytes);
+    (void)request_reply(x, 200, "image/png", s->png, s->png_bytes);
     s->png = NULL; /* taken */
+    return OK;
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
@@ -210,25 +209,18 @@ static enum status make_job(struct request *x, struct explaining *s, const struc
     return st == OK ? request_inputs_job(ret, &s->source, err) : st;
 }
 
-void api_explain(struct request *x)
+enum status api_explain(struct request *x, struct error *err)
 {
-    struct error err;
     struct job *j = NULL;
     struct multipart_part given;
     struct explaining *s = calloc(1, sizeof *s);
-    if (s == NULL) {
-        (void)reply_refuse(x, ERR_NOMEM, "", "out of memory for the request; try again later");
-        return;
-    }
+    if (s == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     s->source.work.free = explaining_free;
-    enum status st = resolve(x, s, &given, &err);
-    if (st == OK && request_job_refuse_if_full(x)) {
-        explaining_free(&s->source.work);
-        return;
-    }
+    enum status st = resolve(x, s, &given, err);
     if (st == OK)
-        st = make_job(x, s, &given, &j, &err);
+        st = make_job(x, s, &given, &j, err);
     if (st != OK)
         explaining_free(&s->source.work);
-    request_job_submit_or_refuse(x, st, &err, j, answer);
+    return request_run_job(x, st, j, answer);
 }

@@ -43,7 +43,6 @@ static void generation_free(void *arg)
     struct generation *g = arg;
     session_work_free(g->session);
     text_reader_free(g->reader);
-    free(g);
 }
 
 /* ---- what whole answers and streams both say ------------------------------------------------------------------- */
@@ -150,13 +149,14 @@ static json_t *describe_texts(const struct request *x, const struct whole_text *
     return whole;
 }
 
-static void answer_whole(struct request *x)
+static enum status answer_whole(struct request *x, struct error *err)
 {
     struct job *j = x->job;
-    if (job_result(j)->status != OK)
+    const enum status st = request_job_check(x, err);
+    if (st != OK) {
         generate_session_end(x, false);
-    if (!request_job_ended_well(x))
-        return;
+        return st;
+    }
     struct generation *g = x->state;
     const struct whole_text *texts = text_reader_read_all(g->reader, g->bytes_base64, tell, generate_job_of(j));
     json_t *answer = texts != NULL ? describe_texts(x, texts) : NULL;
@@ -165,7 +165,7 @@ static void answer_whole(struct request *x)
     generate_session_end(x, text != NULL); /* whoever is not answered finds it where it was */
     text_reader_free(g->reader); /* with the texts, of which the answer has copies: its client may read slowly */
     g->reader = NULL;
-    reply_send_text(x, 200, text);
+    return reply_send_text(x, 200, text);
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
@@ -272,24 +272,12 @@ static enum request_piece read_piece(struct request *x, char **piece, size_t *by
     }
 }
 
-static void answer_stream(struct request *x)
+static enum status answer_stream(struct request *x, struct error *err)
 {
-    events_reply(x, read_piece);
+    return events_reply(x, read_piece, err);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
-
-/* NULL: out of memory. */
-static struct generation *begin(struct request *x)
-{
-    struct generation *g = x->state;
-    if (g != NULL) /* once more, now that the session was fetched */
-        return g;
-    g = calloc(1, sizeof *g);
-    x->state = g;
-    x->state_free = generation_free;
-    return g;
-}
 
 /* Where a stream's text begins, or goes on: after what the client has, which is at `from`. */
 static enum status find_place(struct request *x, const struct generate_request *r, const struct stream_place *from,
@@ -310,9 +298,7 @@ static enum status prepare(struct request *x, struct generate_request *r, const 
                            struct job **ret, struct error *err)
 {
     struct hosted_model *e;
-    struct generation *g = begin(x);
-    if (g == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    struct generation *g = x->state;
     g->bytes_base64 = r->bytes_base64;
     g->return_state = r->return_state;
     enum status st = generate_session_begin(&g->session, x, r, err);
@@ -341,76 +327,74 @@ static enum status prepare(struct request *x, struct generate_request *r, const 
     return OK;
 }
 
-static request_handler generate_fetched;
+static request_step generate_fetched;
 
 /* The session goes to a job of its own, and comes back. */
-static void fetch_session(struct request *x)
+static enum status fetch_session(struct request *x, struct error *err)
 {
     struct generation *g = x->state;
     struct session_work *k = g->session;
     g->session = NULL;
-    session_work_run(x, k, session_work_fetch, generate_fetched);
+    return session_work_run(x, k, session_work_fetch, generate_fetched, err);
 }
 
 /* The client has all of the text. Of an answer with 204 an EventSource knows that (HTML standard, 9.2.3): it would
  * ask again for ever. */
-static void answer_nothing(struct request *x)
+static enum status answer_nothing(struct request *x)
 {
     request_add_header(x, "Cache-Control", "no-cache");
-    request_reply(x, 204, NULL, NULL, 0);
+    return request_reply(x, 204, NULL, NULL, 0);
 }
 
-/* With what was read into `r` and `from`, or why it could not be. */
-static void submit(struct request *x, enum status st, struct generate_request *r, const struct stream_place *from,
-                   struct error *err)
+/* Of what was read into `r` and `from`. */
+static enum status run(struct request *x, struct generate_request *r, const struct stream_place *from,
+                       struct error *err)
 {
     struct job *j = NULL;
     x->timeout_ms = r->timeout_ms;
-    if (st == OK)
-        st = prepare(x, r, from, &j, err);
-    struct generation *g = x->state;
-    if (st == OK && j == NULL) {
-        fetch_session(x);
-    } else {
-        if (st != OK && g != NULL)
-            session_work_let_go(g->session);
-        request_job_submit_or_refuse(x, st, err, j, r->in.stream ? answer_stream : answer_whole);
-    }
-    generate_request_clear(r);
+    const enum status st = prepare(x, r, from, &j, err);
+    if (st == OK && j == NULL)
+        return fetch_session(x, err);
+    if (st != OK)
+        session_work_let_go(((struct generation *)x->state)->session);
+    return request_run_job(x, st, j, r->in.stream ? answer_stream : answer_whole);
 }
 
-static void generate(struct request *x)
+static enum status generate(struct request *x, struct error *err)
 {
     struct generate_request r = {0};
     struct stream_place from = {.is_given = false};
-    struct error err;
-    enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, x->service->settings, &err);
+    enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, x->service->settings, err);
     if (st == OK)
-        st = generate_request_name_session(&r, request_header(x, SESSION_HEADER), &err);
+        st = generate_request_name_session(&r, request_header(x, SESSION_HEADER), err);
     r.in.stream = events_wanted(x, r.stream);
     if (st == OK)
-        st = stream_place_take(&from, x, &r, &err);
-    if (st != OK || !from.is_end) {
-        submit(x, st, &r, &from, &err);
-        return;
-    }
-    answer_nothing(x);
+        st = stream_place_take(&from, x, &r, err);
+    if (st == OK)
+        st = from.is_end ? answer_nothing(x) : run(x, &r, &from, err);
+    else
+        session_work_let_go(((struct generation *)x->state)->session);
     generate_request_clear(&r);
+    return st;
 }
 
-static void generate_fetched(struct request *x)
+static enum status generate_fetched(struct request *x, struct error *err)
 {
-    struct session_work *done = session_work_done(x), *k = done != NULL ? session_work_take(x, done) : NULL;
-    if (k == NULL)
-        return;
-    ((struct generation *)x->state)->session = k;
-    generate(x);
+    const enum status st = session_work_take(&((struct generation *)x->state)->session, x, err);
+    return st == OK ? generate(x, err) : st;
 }
 
-void api_generate(struct request *x)
+static enum status begin(struct request *x, struct error *err)
 {
-    if (!request_job_refuse_if_full(x))
-        generate(x);
+    x->state = request_alloc(x, sizeof(struct generation), err);
+    x->state_free = x->state != NULL ? generation_free : NULL;
+    return x->state != NULL ? OK : ERR_NOMEM;
+}
+
+enum status api_generate(struct request *x, struct error *err)
+{
+    const enum status st = begin(x, err);
+    return st == OK ? generate(x, err) : st;
 }
 
 /* ---- GET /generate ---------------------------------------------------------------------------------------------- */
@@ -428,33 +412,28 @@ static enum status check_site(struct request *x, struct error *err)
                            "EventSource, which sends it");
 }
 
-/* True: there is no more of it, nobody would read the text of a HEAD, or it has to wait. */
-static bool answer_without_text(struct request *x, const struct stream_place *from)
-{
-    if (from->is_end) {
-        answer_nothing(x);
-        return true;
-    }
-    if (strcmp(x->method, "HEAD") == 0) {
-        request_reply(x, 200, EVENT_STREAM, NULL, 0);
-        return true;
-    }
-    return request_job_refuse_if_full(x);
-}
-
-void api_generate_events(struct request *x)
+enum status api_generate_events(struct request *x, struct error *err)
 {
     struct generate_request r = {0};
     struct stream_place from = {.is_given = false};
-    struct error err;
-    enum status st = check_site(x, &err);
+    enum status st = check_site(x, err);
     if (st == OK)
-        st = generate_request_read_query(&r, x->query, x->service->settings, &err);
+        st = generate_request_read_query(&r, x->query, x->service->settings, err);
     r.in.stream = true;
     if (st == OK)
-        st = stream_place_take(&from, x, &r, &err);
-    if (st == OK && answer_without_text(x, &from))
-        generate_request_clear(&r);
-    else
-        submit(x, st, &r, &from, &err);
+        st = stream_place_take(&from, x, &r, err);
+    if (st == OK && from.is_end)
+        st = answer_nothing(x);
+    else if (st == OK && strcmp(x->method, "HEAD") == 0) /* nobody would read the text */
+        st = request_reply(x, 200, EVENT_STREAM, NULL, 0);
+    else {
+        if (st == OK)
+            st = request_job_check_room(x, err);
+        if (st == OK)
+            st = begin(x, err);
+        if (st == OK)
+            st = run(x, &r, &from, err);
+    }
+    generate_request_clear(&r);
+    return st;
 }

@@ -20,21 +20,18 @@
 #include "server/request/request_model.h"
 #include "server/request/service.h"
 
-struct hosted_model *inference_model(struct request *x)
+enum status inference_model(struct hosted_model **ret, struct request *x, struct error *err)
 {
     char version[INFERENCE_VERSION_MAX];
     const char *asked = x->segments[1];
-    struct hosted_model *e;
-    struct error err;
-    if (request_model_acquire(x, x->segments[0], REGISTRY_ANY_TASK, &e, &err) == OK) {
-        inference_version(version, e->version);
-        if (asked[0] == '\0' || strcmp(version, asked) == 0)
-            return e;
-        (void)error_set_param(&err, ERR_NOT_FOUND, "version", "there is no version \"%s\" of %s; expected %s",
-                              json_quote(asked).text, e->model->name, version);
-    }
-    reply_send_error(x, &err);
-    return NULL;
+    const enum status st = request_model_acquire(x, x->segments[0], REGISTRY_ANY_TASK, ret, err);
+    if (st != OK || asked[0] == '\0')
+        return st;
+    inference_version(version, (*ret)->version);
+    return strcmp(version, asked) == 0
+               ? OK
+               : error_set_param(err, ERR_NOT_FOUND, "version", "there is no version \"%s\" of %s; expected %s",
+                                 json_quote(asked).text, (*ret)->model->name, version);
 }
 
 void inference_version(char out[INFERENCE_VERSION_MAX], uint32_t version)
@@ -44,12 +41,13 @@ void inference_version(char out[INFERENCE_VERSION_MAX], uint32_t version)
 
 /* ---- what there is ---------------------------------------------------------------------------------------------- */
 
-void api_inference_server(struct request *x)
+enum status api_inference_server(struct request *x, struct error *err)
 {
-    reply_send_json(x, 200,
-                    json_pack("{s:s, s:s, s:[s, s, s, s, s, s, s]}", "name", "aftd", "version", AFTD_VERSION,
-                              "extensions", "binary_tensor_data", "classification", "model_configuration",
-                              "model_repository", "parameters", "schedule_policy", "statistics"));
+    (void)err;
+    return reply_send_json(x, 200,
+                           json_pack("{s:s, s:s, s:[s, s, s, s, s, s, s]}", "name", "aftd", "version", AFTD_VERSION,
+                                     "extensions", "binary_tensor_data", "classification", "model_configuration",
+                                     "model_repository", "parameters", "schedule_policy", "statistics"));
 }
 
 size_t inference_inputs(struct inference_tensor_info out[INFERENCE_INPUTS_MAX], const struct model_config *c)
@@ -107,20 +105,21 @@ const char *const *inference_output_names(enum model_task task)
     return names[task][0] != NULL ? names[task] : NULL;
 }
 
-void api_inference_model(struct request *x)
+enum status api_inference_model(struct request *x, struct error *err)
 {
     char version[INFERENCE_VERSION_MAX];
-    const struct hosted_model *e = inference_model(x);
-    if (e == NULL)
-        return;
+    struct hosted_model *e;
+    const enum status st = inference_model(&e, x, err);
+    if (st != OK)
+        return st;
     struct inference_tensor_info inputs[INFERENCE_INPUTS_MAX], outputs[INFERENCE_OUTPUTS];
     const size_t given = inference_inputs(inputs, &e->model->config),
                  wanted = inference_outputs(outputs, &e->model->config);
     inference_version(version, e->version);
-    reply_send_json(x, 200,
-                    json_pack("{s:s, s:[s], s:s, s:o, s:o}", "name", e->model->name, "versions", version, "platform",
-                              "aftd", "inputs", describe_tensors(inputs, given, false), "outputs",
-                              describe_tensors(outputs, wanted, false)));
+    return reply_send_json(x, 200,
+                           json_pack("{s:s, s:[s], s:s, s:o, s:o}", "name", e->model->name, "versions", version,
+                                     "platform", "aftd", "inputs", describe_tensors(inputs, given, false), "outputs",
+                                     describe_tensors(outputs, wanted, false)));
 }
 
 _Static_assert(CLASSIFY_INPUTS_MAX == GENERATE_PROMPTS_MAX, "one max_batch_size for all");
@@ -144,9 +143,9 @@ static json_t *describe_config(const struct hosted_model *e, const struct settin
     return whole;
 }
 
-void api_inference_config(struct request *x)
+enum status api_inference_config(struct request *x, struct error *err)
 {
-    const struct hosted_model *e = inference_model(x);
-    if (e != NULL)
-        reply_send_json(x, 200, describe_config(e, x->service->settings));
+    struct hosted_model *e;
+    const enum status st = inference_model(&e, x, err);
+    return st == OK ? reply_send_json(x, 200, describe_config(e, x->service->settings)) : st;
 }

@@ -41,9 +41,9 @@ size_t inference_outputs(struct inference_tensor_info out[INFERENCE_OUTPUTS], co
 /* [INFERENCE_OUTPUTS]; NULL: the protocol does not serve such models. */
 const char *const *inference_output_names(enum model_task task);
 
-/* The model that the path names, which the exchange then holds (request_model_acquire). NULL: it was answered that
- * there is none, or not in that version. */
-struct hosted_model *inference_model(struct request *x);
+/* The model that the path names, which the request then holds (request_model_acquire). Errors: also ERR_NOT_FOUND, it
+ * is not there in that version. */
+enum status inference_model(struct hosted_model **ret, struct request *x, struct error *err);
 /* A model without versions, 0, has version 1. */
 void inference_version(char out[INFERENCE_VERSION_MAX], uint32_t version);
 

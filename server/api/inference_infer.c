@@ -35,7 +35,6 @@ static void inference_free(void *state)
     struct inference *s = state;
     text_reader_free(s->reader);
     inference_request_clear(&s->request);
-    free(s);
 }
 
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
@@ -80,22 +79,23 @@ static void add_classification(struct inference_reply *reply, const struct infer
     free(texts);
 }
 
-static void send_reply(struct request *x, struct inference_reply *reply)
+static enum status send_reply(struct request *x, struct inference_reply *reply)
 {
     const struct inference *s = x->state;
     char version[INFERENCE_VERSION_MAX];
     inference_version(version, x->job->model->version);
-    inference_reply_send(reply, x, x->job->model->model->name, version, s->request.id);
+    return inference_reply_send(reply, x, x->job->model->model->name, version, s->request.id);
 }
 
-static void answer_classes(struct request *x)
+static enum status answer_classes(struct request *x, struct error *err)
 {
     struct job *j = x->job;
     const struct model_config *c = &j->model->model->config;
     const struct inference *s = x->state;
     request_inputs_done(j);
-    if (!request_job_ended_well(x))
-        return;
+    const enum status st = request_job_check(x, err);
+    if (st != OK)
+        return st;
     struct inference_reply reply;
     inference_reply_begin(&reply);
     const struct classify_job *classified = classify_job_of(j);
@@ -116,18 +116,19 @@ static void answer_classes(struct request *x)
     }
     reply.failed |= probabilities == NULL;
     free(probabilities);
-    send_reply(x, &reply);
+    return send_reply(x, &reply);
 }
 
-static void answer_texts(struct request *x)
+static enum status answer_texts(struct request *x, struct error *err)
 {
     const struct job *j = x->job;
     struct inference *s = x->state;
     struct inference_text out[GENERATE_SAMPLES_MAX], finishes[GENERATE_SAMPLES_MAX];
     const size_t count = generate_job_of(j)->sample_count;
     struct inference_wish how;
-    if (!request_job_ended_well(x))
-        return;
+    const enum status st = request_job_check(x, err);
+    if (st != OK)
+        return st;
     struct inference_reply reply;
     inference_reply_begin(&reply);
     const struct whole_text *texts = text_reader_read_all(s->reader, true, NULL, NULL);
@@ -143,7 +144,7 @@ static void answer_texts(struct request *x)
         inference_reply_add_texts(&reply, how.name, how.binary, finishes, count, 0);
     text_reader_free(s->reader); /* with the texts, of which the answer has copies */
     s->reader = NULL;
-    send_reply(x, &reply);
+    return send_reply(x, &reply);
 }
 
 /* ---- the request: what all models have in common ----------------------------------------------------------------- */
@@ -305,14 +306,16 @@ static enum status prepare(struct request *x, struct hosted_model *e, struct job
     return st;
 }
 
-void api_inference_infer(struct request *x)
+enum status api_inference_infer(struct request *x, struct error *err)
 {
-    struct error err;
     struct job *j = NULL;
-    struct inference *s = request_job_begin(x, sizeof *s, inference_free);
-    struct hosted_model *e = s != NULL ? inference_model(x) : NULL;
-    if (e == NULL)
-        return;
-    const enum status st = prepare(x, e, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, s->reader != NULL ? answer_texts : answer_classes);
+    struct hosted_model *e;
+    struct inference *s = x->state = request_alloc(x, sizeof *s, err);
+    if (s == NULL)
+        return ERR_NOMEM;
+    x->state_free = inference_free;
+    enum status st = inference_model(&e, x, err);
+    if (st == OK)
+        st = prepare(x, e, &j, err);
+    return request_run_job(x, st, j, s->reader != NULL ? answer_texts : answer_classes);
 }

@@ -75,8 +75,8 @@ static char *join(const char *head, size_t head_size, const char *bytes, size_t 
     return whole;
 }
 
-void inference_reply_send(struct inference_reply *r, struct request *x, const char *model, const char *version,
-                          const char *id)
+enum status inference_reply_send(struct inference_reply *r, struct request *x, const char *model, const char *version,
+                                 const char *id)
 {
     json_t *head = json_pack("{s:s, s:s, s:O}", "model_name", model, "model_version", version, "outputs", r->outputs);
     if (id != NULL)
@@ -89,10 +89,10 @@ void inference_reply_send(struct inference_reply *r, struct request *x, const ch
         char length[32];
         (void)snprintf(length, sizeof length, "%zu", strlen(text));
         request_add_header(x, "Inference-Header-Content-Length", length);
-        request_reply(x, 200, "application/octet-stream", whole, strlen(text) + r->size);
+        (void)request_reply(x, 200, "application/octet-stream", whole, strlen(text) + r->size);
         json_decref(head);
     } else {
-        reply_send_json(x, 200, json_unless(r->size > 0, head)); /* with bytes there is no memory for the whole */
+        (void)reply_send_json(x, 200, json_unless(r->size > 0, head)); /* with bytes there is no memory for the whole */
     }
     free(text);
     if (r->binary != NULL)
@@ -100,4 +100,5 @@ void inference_reply_send(struct inference_reply *r, struct request *x, const ch
     free(r->bytes);
     json_decref(r->outputs);
     *r = (struct inference_reply){.outputs = NULL};
+    return OK;
 }

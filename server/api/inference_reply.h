@@ -32,8 +32,8 @@ struct inference_text {
 };
 void inference_reply_add_texts(struct inference_reply *r, const char *name, bool binary,
                                const struct inference_text *texts, size_t rows, size_t columns);
-/* Answer and clear. id may be NULL. */
-void inference_reply_send(struct inference_reply *r, struct request *x, const char *model, const char *version,
-                          const char *id);
+/* Answer and clear. id may be NULL. Returns OK. */
+enum status inference_reply_send(struct inference_reply *r, struct request *x, const char *model, const char *version,
+                                 const char *id);
 
 #endif

@@ -58,26 +58,23 @@ static json_t *describe(const struct registry_model *row)
                      row->state == MODEL_LOADED ? "READY" : "UNAVAILABLE", "reason", reason_of(row->state));
 }
 
-void api_inference_index(struct request *x)
+enum status api_inference_index(struct request *x, struct error *err)
 {
     struct index_request r = {.ready = FIELD_UNSAID};
     struct registry_model *rows = NULL;
-    struct error err;
     json_t *object;
     size_t count = 0;
-    const enum status st = read_body(&object, x, &inference_index_fields, &r, &err);
+    const enum status st = read_body(&object, x, &inference_index_fields, &r, err);
     json_decref(object);
-    if (st != OK) {
-        reply_send_error(x, &err);
-        return;
-    }
+    if (st != OK)
+        return st;
     json_t *list = json_array();
     const bool failed = registry_models(x->service->registry, &rows, &count) != OK;
     for (size_t i = 0; i < count; i++)
         if (auth_may_use(&x->grant, rows[i].found.name) && (r.ready != FIELD_TRUE || rows[i].state == MODEL_LOADED))
             json_append(list, describe(&rows[i]));
     registry_models_free(rows, count);
-    reply_send_json(x, 200, json_unless(failed, list));
+    return reply_send_json(x, 200, json_unless(failed, list));
 }
 
 /* ---- changes ---------------------------------------------------------------------------------------------------- */
@@ -113,30 +110,28 @@ static enum status check_change(const struct request *x, enum loader_action acti
 }
 
 /* As KServe's own server answers; Triton's clients look at the status alone. */
-static void answer(struct request *x)
+static enum status answer(struct request *x, struct error *err)
 {
-    if (!request_job_ended_well(x))
-        return;
+    const enum status st = request_job_check(x, err);
+    if (st != OK)
+        return st;
     const struct loader_change *c = loader_job_change(x->job);
-    reply_send_json(x, 200,
-                    json_pack("{s:s, s:b}", "name", c->model, c->action == LOADER_UNLOAD ? "unload" : "load", 1));
+    return reply_send_json(
+        x, 200, json_pack("{s:s, s:b}", "name", c->model, c->action == LOADER_UNLOAD ? "unload" : "load", 1));
 }
 
-static void change(struct request *x, enum loader_action action)
+static enum status change(struct request *x, enum loader_action action, struct error *err)
 {
-    struct error err;
-    if (check_change(x, action, &err) == OK)
-        model_change_submit(x, action, x->segments[0], answer);
-    else
-        reply_send_error(x, &err);
+    const enum status st = check_change(x, action, err);
+    return st == OK ? model_change_submit(x, action, x->segments[0], answer, err) : st;
 }
 
-void api_inference_load(struct request *x)
+enum status api_inference_load(struct request *x, struct error *err)
 {
-    change(x, LOADER_LOAD);
+    return change(x, LOADER_LOAD, err);
 }
 
-void api_inference_unload(struct request *x)
+enum status api_inference_unload(struct request *x, struct error *err)
 {
-    change(x, LOADER_UNLOAD);
+    return change(x, LOADER_UNLOAD, err);
 }

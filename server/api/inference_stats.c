@@ -78,14 +78,14 @@ static json_t *describe(const struct request *x, const struct hosted_model *e)
     return one;
 }
 
-void api_inference_stats(struct request *x)
+enum status api_inference_stats(struct request *x, struct error *err)
 {
-    const struct hosted_model *e = inference_model(x);
-    if (e != NULL)
-        reply_send_json(x, 200, json_pack("{s:[o]}", "model_stats", describe(x, e)));
+    struct hosted_model *e;
+    const enum status st = inference_model(&e, x, err);
+    return st == OK ? reply_send_json(x, 200, json_pack("{s:[o]}", "model_stats", describe(x, e))) : st;
 }
 
-void api_inference_stats_all(struct request *x)
+enum status api_inference_stats_all(struct request *x, struct error *err)
 {
     struct registry_model *rows = NULL;
     size_t count = 0;
@@ -95,5 +95,6 @@ void api_inference_stats_all(struct request *x)
         if (rows[i].hosted != NULL && auth_may_use(&x->grant, rows[i].found.name))
             json_append(list, describe(x, rows[i].hosted));
     registry_models_free(rows, count);
-    reply_send_json(x, 200, json_unless(failed, json_pack("{s:o}", "model_stats", list)));
+    (void)err;
+    return reply_send_json(x, 200, json_unless(failed, json_pack("{s:o}", "model_stats", list)));
 }

@@ -103,7 +103,7 @@ static void put_labels(json_t *m, const struct model_config *c)
     json_put(m, "labels", labels);
 }
 
-void api_models(struct request *x)
+enum status api_models(struct request *x, struct error *err)
 {
     struct registry_model *list = NULL;
     size_t count = 0;
@@ -113,106 +113,99 @@ void api_models(struct request *x)
         if (is_told_of(x, &list[i]))
             json_append(data, describe_model(x, &list[i]));
     registry_models_free(list, count);
-    reply_send_json(x, 200, json_unless(failed, json_pack("{s:s, s:o}", "object", "list", "data", data)));
+    (void)err;
+    return reply_send_json(x, 200, json_unless(failed, json_pack("{s:s, s:o}", "object", "list", "data", data)));
 }
 
-void api_model(struct request *x)
+enum status api_model(struct request *x, struct error *err)
 {
     struct registry *r = x->service->registry;
     struct registry_model one = {.hosted = NULL};
     char room[MODEL_WISH_MAX + 1];
-    if (registry_look(r, registry_real_name(r, x->segments[0], room), &one) && is_told_of(x, &one)) {
-        json_t *m = describe_model(x, &one);
-        if (one.hosted != NULL && one.hosted->model->config.classes > 0)
-            put_labels(m, &one.hosted->model->config);
-        reply_send_json(x, 200, m);
-    } else {
-        (void)reply_refuse(x, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists them",
-                           json_quote(x->segments[0]).text);
-    }
+    json_t *m = NULL;
+    const bool is_there = registry_look(r, registry_real_name(r, x->segments[0], room), &one) && is_told_of(x, &one);
+    if (is_there)
+        m = describe_model(x, &one);
+    if (is_there && one.hosted != NULL && one.hosted->model->config.classes > 0)
+        put_labels(m, &one.hosted->model->config);
     hosted_model_release(one.hosted);
+    return is_there
+               ? reply_send_json(x, 200, m)
+               : error_set_param(err, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists them",
+                                 json_quote(x->segments[0]).text);
 }
 
-void api_metrics(struct request *x)
+enum status api_metrics(struct request *x, struct error *err)
 {
     char *text = NULL;
     size_t bytes = 0;
-    struct error err;
     batcher_measure(x->service->batcher, clock_now_ns());
     workers_measure(x->service->workers);
     metrics_gauge_set(METRIC_MODELS_FAILED, 0, registry_failed(x->service->registry));
-    if (metrics_render(&text, &bytes, &err) == OK)
-        request_reply(x, 200, METRICS_CONTENT_TYPE, text, bytes);
-    else
-        reply_send_error(x, &err);
+    const enum status st = metrics_render(&text, &bytes, err);
+    return st == OK ? request_reply(x, 200, METRICS_CONTENT_TYPE, text, bytes) : st;
 }
 
-static void reply_state(struct request *x, const char *word)
-{
-    reply_send_json(x, 200, json_pack("{s:s}", "status", word));
-}
-
-void api_openapi(struct request *x)
+enum status api_openapi(struct request *x, struct error *err)
 {
     char *text = strdup(openapi_text_of(x->service->openapi, x->is_admin));
-    if (text != NULL)
-        request_reply(x, 200, "application/json", text, strlen(text));
-    else
-        reply_send_json(x, 200, NULL); /* says that memory is short */
+    (void)err;
+    return text != NULL ? request_reply(x, 200, "application/json", text, strlen(text))
+                        : reply_send_json(x, 200, NULL); /* says that memory is short */
 }
 
-/* False: the engine is stuck, and that was the answer. */
-static bool lives(struct request *x)
+static enum status check_life(const struct service *s, struct error *err)
 {
-    const struct service *s = x->service;
     if (!batcher_is_stuck(s->batcher, clock_now_ns()))
-        return true;
-    return reply_refuse(x, ERR_UNAVAILABLE, "",
-                        "the engine is stuck: there are jobs, but it has not finished a step for %u ms",
-                        s->settings->stuck_after_ms);
+        return OK;
+    return error_set(err, ERR_UNAVAILABLE,
+                     "the engine is stuck: there are jobs, but it has not finished a step for %u ms",
+                     s->settings->stuck_after_ms);
 }
 
-/* False: the server is draining, and that was the answer. */
-static bool is_ready(struct request *x)
+static enum status check_readiness(const struct service *s, struct error *err)
 {
-    if (!atomic_load(&x->service->draining))
-        return true;
-    return reply_refuse(x, ERR_UNAVAILABLE, "", "the server is draining: it will soon refuse connections");
+    if (!atomic_load(&s->draining))
+        return OK;
+    return error_set(err, ERR_UNAVAILABLE, "the server is draining: it will soon refuse connections");
 }
 
-void api_healthz(struct request *x)
+enum status api_healthz(struct request *x, struct error *err)
 {
-    if (lives(x))
-        reply_state(x, "ok");
+    const enum status st = check_life(x->service, err);
+    return st == OK ? reply_send_json(x, 200, json_pack("{s:s}", "status", "ok")) : st;
 }
 
 /* Ready, though perhaps without some models: their names are for the log and for administrators. */
-void api_readyz(struct request *x)
+enum status api_readyz(struct request *x, struct error *err)
 {
     const uint32_t failed = registry_failed(x->service->registry);
-    if (!is_ready(x))
-        return;
-    if (failed == 0)
-        reply_state(x, "ready");
-    else
-        reply_send_json(x, 200, json_pack("{s:s, s:I}", "status", "ready", "models_failed", (json_int_t)failed));
+    const enum status st = check_readiness(x->service, err);
+    if (st != OK)
+        return st;
+    json_t *state = json_pack("{s:s}", "status", "ready");
+    if (failed > 0)
+        json_put(state, "models_failed", json_integer((json_int_t)failed));
+    return reply_send_json(x, 200, state);
 }
 
-void api_inference_live(struct request *x)
+enum status api_inference_live(struct request *x, struct error *err)
 {
-    if (lives(x))
-        reply_send_json(x, 200, json_pack("{s:b}", "live", 1));
+    const enum status st = check_life(x->service, err);
+    return st == OK ? reply_send_json(x, 200, json_pack("{s:b}", "live", 1)) : st;
 }
 
-void api_inference_ready(struct request *x)
+enum status api_inference_ready(struct request *x, struct error *err)
 {
-    if (is_ready(x))
-        reply_send_json(x, 200, json_pack("{s:b}", "ready", 1));
+    const enum status st = check_readiness(x->service, err);
+    return st == OK ? reply_send_json(x, 200, json_pack("{s:b}", "ready", 1)) : st;
 }
 
-void api_inference_model_ready(struct request *x)
+enum status api_inference_model_ready(struct request *x, struct error *err)
 {
-    const struct hosted_model *e = is_ready(x) ? inference_model(x) : NULL;
-    if (e != NULL)
-        reply_send_json(x, 200, json_pack("{s:s, s:b}", "name", e->model->name, "ready", 1));
+    struct hosted_model *e;
+    enum status st = check_readiness(x->service, err);
+    if (st == OK)
+        st = inference_model(&e, x, err);
+    return st == OK ? reply_send_json(x, 200, json_pack("{s:s, s:b}", "name", e->model->name, "ready", 1)) : st;
 }

@@ -1,4 +1,4 @@
-/* model_change.h - an administrator's request to change which models are served: the loader does it, and the exchange
+/* model_change.h - an administrator's request to change which models are served: the loader does it, and the request
  * waits for that as for any job. HTTP threads. */
 #ifndef SERVER_API_MODEL_CHANGE_H
 #define SERVER_API_MODEL_CHANGE_H
@@ -6,8 +6,9 @@
 #include "server/control/loader.h"
 #include "server/request/request.h"
 
-/* Have it done, and continue with `next` when x->job says how it went; or answer with an error. model: "" for
- * LOADER_CONFIG. */
-void model_change_submit(struct request *x, enum loader_action action, const char *model, request_handler *next);
+/* Have it done, and go on with `next` when x->job says how it went. model: "" for LOADER_CONFIG. Errors: ERR_NOT_FOUND,
+ * ERR_NOMEM, ERR_FULL, ERR_UNAVAILABLE. */
+enum status model_change_submit(struct request *x, enum loader_action action, const char *model, request_step *next,
+                                struct error *err);
 
 #endif

@@ -50,23 +50,15 @@ struct completion {
 static void completion_free(void *arg)
 {
     struct completion *c = arg;
-    free(c->characters);
     text_reader_free(c->reader);
-    free(c);
 }
 
-/* Takes the reader in any case. */
-static enum status completion_create(struct request *x, bool is_chat, const struct openai_request *r,
-                                     const struct job *j, struct text_reader *reader)
+static enum status completion_create(struct request *x, bool is_chat, const struct openai_request *r, struct error *err)
 {
     uint8_t random[ID_RANDOM_BYTES] = {0};
-    struct completion *c = calloc(1, sizeof *c);
-    if (c == NULL) {
-        text_reader_free(reader);
+    struct completion *c = x->state = request_alloc(x, sizeof *c, err);
+    if (c == NULL)
         return ERR_NOMEM;
-    }
-    c->reader = reader;
-    x->state = c;
     x->state_free = completion_free;
     c->is_chat = is_chat;
     (void)!getrandom(random, sizeof random, 0); /* cannot fail once the kernel has started */
@@ -75,10 +67,10 @@ static enum status completion_create(struct request *x, bool is_chat, const stru
         used += (size_t)snprintf(c->id + used, sizeof c->id - used, "%02x", random[i]);
     c->created = (json_int_t)time(NULL);
     c->include_usage = r->include_usage;
-    c->count = generate_job_of(j)->sample_count;
+    c->count = r->in.prompt_count * r->in.n;
     c->returned = r->returned;
     c->logprobs = r->logprobs;
-    c->characters = calloc(c->count, sizeof *c->characters);
+    c->characters = request_alloc(x, c->count * sizeof *c->characters, err);
     return c->characters != NULL ? OK : ERR_NOMEM;
 }
 
@@ -156,19 +148,20 @@ static void list_choices(json_t *list, const struct completion *c, const struct 
     }
 }
 
-static void answer_whole(struct request *x)
+static enum status answer_whole(struct request *x, struct error *err)
 {
     struct completion *c = x->state;
     const uint32_t samples = generate_job_of(x->job)->in.n;
-    if (!request_job_ended_well(x))
-        return;
+    const enum status st = request_job_check(x, err);
+    if (st != OK)
+        return st;
     const struct whole_text *texts = text_reader_read_all(c->reader, false, tell_piece, c);
     json_t *list = json_unless(texts == NULL, json_array());
     for (uint32_t i = 0; i < c->count && texts != NULL; i += samples)
         list_choices(list, c, texts + i, samples);
     text_reader_free(c->reader); /* with the texts, of which the list has copies: its client may read slowly */
     c->reader = NULL;
-    reply_send_json(x, 200, describe_completion(x, false, list, true, describe_usage(x->job)));
+    return reply_send_json(x, 200, describe_completion(x, false, list, true, describe_usage(x->job)));
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
@@ -252,9 +245,9 @@ static enum request_piece read_piece(struct request *x, char **piece, size_t *by
     }
 }
 
-static void answer_stream(struct request *x)
+static enum status answer_stream(struct request *x, struct error *err)
 {
-    events_reply(x, read_piece);
+    return events_reply(x, read_piece, err);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
@@ -289,48 +282,45 @@ static enum status write_prompt(struct openai_request *r, const struct hosted_mo
     return OK;
 }
 
-/* Make the job of a request that has its prompt, which the job takes, and remember how to answer it. */
+/* Make the job of a request that has its prompt, which the job takes. */
 static enum status prepare(struct request *x, bool is_chat, struct openai_request *r, struct hosted_model *e,
                            struct job **ret, struct error *err)
 {
-    struct text_reader *reader;
+    struct completion *c = x->state;
     enum status st = generate_check_room(&r->in, e, err);
     if (st == OK)
-        st = text_reader_begin(&reader, ret, e, &r->in, x->service->settings->stream_buffer_bytes, r->echo, err);
-    if (st != OK)
-        return st;
-    if (is_chat && !r->in.stream)
+        st = text_reader_begin(&c->reader, ret, e, &r->in, x->service->settings->stream_buffer_bytes, r->echo, err);
+    if (st == OK && is_chat && !r->in.stream)
         (*ret)->answer_bytes += (size_t)r->in.n * r->in.max_tokens * r->in.logprobs * NUMBER_MORE_BYTES;
-    st = completion_create(x, is_chat, r, *ret, reader);
-    return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
+    return st;
 }
 
-static void answer(struct request *x, bool is_chat)
+static enum status complete(struct request *x, bool is_chat, struct error *err)
 {
     struct openai_request r = {0};
     struct hosted_model *e;
-    struct error err;
     struct job *j = NULL;
-    if (request_job_refuse_if_full(x))
-        return;
-    enum status st = openai_request_parse(&r, is_chat, x->body.bytes, x->body.size, x->service->settings, &err);
+    enum status st = openai_request_parse(&r, is_chat, x->body.bytes, x->body.size, x->service->settings, err);
     x->timeout_ms = r.timeout_ms;
     if (st == OK)
-        st = request_model_acquire(x, r.model[0] != '\0' ? r.model : NULL, TASK_TEXT_GENERATION, &e, &err);
+        st = request_model_acquire(x, r.model[0] != '\0' ? r.model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st == OK && is_chat)
-        st = write_prompt(&r, e, &err);
+        st = write_prompt(&r, e, err);
     if (st == OK)
-        st = prepare(x, is_chat, &r, e, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, r.in.stream ? answer_stream : answer_whole);
+        st = completion_create(x, is_chat, &r, err);
+    if (st == OK)
+        st = prepare(x, is_chat, &r, e, &j, err);
+    st = request_run_job(x, st, j, r.in.stream ? answer_stream : answer_whole);
     openai_request_clear(&r);
+    return st;
 }
 
-void api_openai_completions(struct request *x)
+enum status api_openai_completions(struct request *x, struct error *err)
 {
-    answer(x, false);
+    return complete(x, false, err);
 }
 
-void api_openai_chat(struct request *x)
+enum status api_openai_chat(struct request *x, struct error *err)
 {
-    answer(x, true);
+    return complete(x, true, err);
 }

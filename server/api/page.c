@@ -97,7 +97,7 @@ static bool client_has(const struct request *x, const char *tag)
     return given != NULL && (strcmp(given, "*") == 0 || strstr(given, tag) != NULL);
 }
 
-static void answer(struct request *x, size_t i)
+static enum status answer(struct request *x, size_t i)
 {
     const struct file *f = &files[i];
     const size_t bytes = (size_t)(f->to - f->from);
@@ -108,39 +108,30 @@ static void answer(struct request *x, size_t i)
     request_add_header(x, "Content-Security-Policy", policy);
     request_add_header(x, "X-Content-Type-Options", "nosniff");
     request_add_header(x, "Referrer-Policy", "no-referrer");
-    if (client_has(x, tags[i])) {
-        request_reply(x, 304, NULL, NULL, 0);
-        return;
-    }
+    if (client_has(x, tags[i]))
+        return request_reply(x, 304, NULL, NULL, 0);
     char *body = malloc(bytes);
-    if (body == NULL) {
-        reply_send_json(x, 200, NULL); /* says that memory is short */
-        return;
-    }
+    if (body == NULL)
+        return reply_send_json(x, 200, NULL); /* says that memory is short */
     memcpy(body, f->from, bytes);
-    request_reply(x, 200, f->type, body, bytes);
+    return request_reply(x, 200, f->type, body, bytes);
 }
 
-static void refuse_absent(struct request *x)
+static enum status refuse_absent(const struct request *x, struct error *err)
 {
-    (void)reply_refuse(x, ERR_NOT_FOUND, "", "there is nothing at \"%s\"%s", json_quote(x->path).text,
-                       x->service->settings->page ? "" : ": the page is switched off");
+    return error_set(err, ERR_NOT_FOUND, "there is nothing at \"%s\"%s", json_quote(x->path).text,
+                     x->service->settings->page ? "" : ": the page is switched off");
 }
 
-void api_page(struct request *x)
+enum status api_page(struct request *x, struct error *err)
 {
-    if (x->service->settings->page)
-        answer(x, 0);
-    else
-        refuse_absent(x);
+    return x->service->settings->page ? answer(x, 0) : refuse_absent(x, err);
 }
 
-void api_page_file(struct request *x)
+enum status api_page_file(struct request *x, struct error *err)
 {
     for (size_t i = 1; x->service->settings->page && i < FILE_COUNT; i++)
-        if (strcmp(files[i].name, x->segments[0]) == 0) {
-            answer(x, i);
-            return;
-        }
-    refuse_absent(x);
+        if (strcmp(files[i].name, x->segments[0]) == 0)
+            return answer(x, i);
+    return refuse_absent(x, err);
 }

@@ -90,9 +90,9 @@ static int by_age(const void *a, const void *b)
 }
 
 /* All requests that were here before `x`. Without memory for them the rows are fewer than the requests. */
-static void gather(struct list *l, struct request *x)
+static void gather(struct list *l, struct request *x, struct error *err)
 {
-    l->rows = malloc(REQUESTS_LISTED_MAX * sizeof *l->rows);
+    l->rows = request_alloc(x, REQUESTS_LISTED_MAX * sizeof *l->rows, err);
     l->capacity = l->rows != NULL ? REQUESTS_LISTED_MAX : 0;
     requests_see_before(x, see, l);
     if (l->count > 0)
@@ -123,34 +123,29 @@ static json_t *describe(const struct row *r, uint64_t now_ns)
                      r->has_job ? milliseconds(now_ns, r->deadline_ns) : json_null());
 }
 
-static void reply_list(struct request *x, unsigned status, const struct list *l)
+static enum status reply_list(struct request *x, unsigned status, const struct list *l)
 {
     const uint64_t now_ns = clock_now_ns();
     json_t *rows = json_array();
     for (size_t i = 0; i < l->count; i++)
         json_append(rows, describe(&l->rows[i], now_ns));
     json_t *whole = json_pack("{s:o, s:I}", "requests", rows, "total", l->total);
-    reply_send_json(x, status, whole);
+    return reply_send_json(x, status, whole);
 }
 
-void api_admin_requests(struct request *x)
+enum status api_admin_requests(struct request *x, struct error *err)
 {
     struct list l = {.id = NULL};
-    gather(&l, x);
-    reply_list(x, 200, &l);
-    free(l.rows);
+    gather(&l, x, err);
+    return reply_list(x, 200, &l);
 }
 
-void api_admin_request_cancel(struct request *x)
+enum status api_admin_request_cancel(struct request *x, struct error *err)
 {
     struct list l = {.id = x->segments[0], .cancels = true};
-    gather(&l, x);
-    if (l.total > 0) {
-        reply_list(x, 202, &l);
-    } else {
-        (void)reply_refuse(x, ERR_NOT_FOUND, "",
-                           "no request with the id \"%s\" is running; GET /admin/requests lists them",
-                           json_quote(l.id).text);
-    }
-    free(l.rows);
+    gather(&l, x, err);
+    return l.total > 0 ? reply_list(x, 202, &l)
+                       : error_set(err, ERR_NOT_FOUND,
+                                   "no request with the id \"%s\" is running; GET /admin/requests lists them",
+                                   json_quote(l.id).text);
 }

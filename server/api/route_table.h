@@ -14,43 +14,49 @@
  * body     whether there must be one
  * types    that the body may be declared as (request_type.h)
  * most     bytes that the body may be declared to have; BODY_MOST: what the settings say
- * handler  runs with the whole request
+ * use      does it make the engine compute, for which there must be room?
+ * handler  the step that is taken with the whole request (request_step)
  * query    the parameters that it takes: a field_list, no_fields for none
  * fields   the fields of its JSON object: a field_list, no_fields if there is none or it is not read by a list
  *
  * openapi.json names the lists as they are named here. ROUTE_PLAIN has no fields, and its body may be of any type. */
 #define BODY_MOST SIZE_MAX
 #define ROUTE_PLAIN(X, method, path, api, body, handler) \
-    X(method, path, api, body, TYPE_ANY, BODY_MOST, handler, no_fields, no_fields)
+    X(method, path, api, body, TYPE_ANY, BODY_MOST, TELLS, handler, no_fields, no_fields)
 #define ROUTES(X)                                                                                                      \
-    X("POST", "/classify", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM | TYPE_JSON, BODY_MOST, api_classify,            \
+    X("POST", "/classify", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM | TYPE_JSON, BODY_MOST, COMPUTES, api_classify,  \
       classify_query, classify_fields)                                                                                 \
-    X("POST", "/complete", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM, BODY_MOST, api_complete, complete_query,        \
+    X("POST", "/complete", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM, BODY_MOST, COMPUTES, api_complete,              \
+      complete_query, no_fields)                                                                                       \
+    X("POST", "/explain", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM, BODY_MOST, COMPUTES, api_explain, explain_query, \
       no_fields)                                                                                                       \
-    X("POST", "/explain", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM, BODY_MOST, api_explain, explain_query,           \
+    X("POST", "/generate", API_NATIVE, BODY, TYPE_JSON, BODY_MOST, COMPUTES, api_generate, no_fields, generate_fields) \
+    X("GET", "/generate", API_NATIVE, NO_BODY, TYPE_ANY, BODY_MOST, TELLS, api_generate_events, generate_query,        \
       no_fields)                                                                                                       \
-    X("POST", "/generate", API_NATIVE, BODY, TYPE_JSON, BODY_MOST, api_generate, no_fields, generate_fields)           \
-    X("GET", "/generate", API_NATIVE, NO_BODY, TYPE_ANY, BODY_MOST, api_generate_events, generate_query, no_fields)    \
-    X("POST", "/score", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM | TYPE_JSON, BODY_MOST, api_score, score_query,     \
-      score_fields)                                                                                                    \
-    X("POST", "/v1/completions", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, api_openai_completions, no_fields,            \
+    X("POST", "/score", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM | TYPE_JSON, BODY_MOST, COMPUTES, api_score,        \
+      score_query, score_fields)                                                                                       \
+    X("POST", "/v1/completions", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, COMPUTES, api_openai_completions, no_fields,  \
       openai_fields)                                                                                                   \
-    X("POST", "/v1/embeddings", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, api_openai_embeddings, no_fields,              \
+    X("POST", "/v1/embeddings", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, COMPUTES, api_openai_embeddings, no_fields,    \
       embedding_fields)                                                                                                \
-    X("POST", "/v1/chat/completions", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, api_openai_chat, no_fields, chat_fields) \
-    X("POST", "/v1/compress", API_NATIVE, BODY, TYPE_ANY, COMPRESS_BYTES_MAX, api_compress, compress_query, no_fields) \
-    X("POST", "/v1/decompress", API_NATIVE, BODY, TYPE_ANY, ARCHIVE_BYTES_MAX, api_decompress, compress_query,         \
+    X("POST", "/v1/chat/completions", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, COMPUTES, api_openai_chat, no_fields,    \
+      chat_fields)                                                                                                     \
+    X("POST", "/v1/compress", API_NATIVE, BODY, TYPE_ANY, COMPRESS_BYTES_MAX, COMPUTES, api_compress, compress_query,  \
       no_fields)                                                                                                       \
-    X("POST", "/v1/sessions", API_NATIVE, BODY, TYPE_JSON, BODY_MOST, api_sessions_create, no_fields, session_fields)  \
-    X("GET", "/v1/sessions", API_NATIVE, NO_BODY, TYPE_ANY, BODY_MOST, api_sessions, sessions_query, no_fields)        \
-    ROUTE_PLAIN(X, "GET", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session)                                         \
-    X("PUT", "/v1/sessions/{}", API_NATIVE, MAYBE_BODY, TYPE_JSON, BODY_MOST, api_sessions_create, no_fields,          \
+    X("POST", "/v1/decompress", API_NATIVE, BODY, TYPE_ANY, ARCHIVE_BYTES_MAX, COMPUTES, api_decompress,               \
+      compress_query, no_fields)                                                                                       \
+    X("POST", "/v1/sessions", API_NATIVE, BODY, TYPE_JSON, BODY_MOST, COMPUTES, api_sessions_create, no_fields,        \
       session_fields)                                                                                                  \
+    X("GET", "/v1/sessions", API_NATIVE, NO_BODY, TYPE_ANY, BODY_MOST, TELLS, api_sessions, sessions_query, no_fields) \
+    ROUTE_PLAIN(X, "GET", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session)                                         \
+    X("PUT", "/v1/sessions/{}", API_NATIVE, MAYBE_BODY, TYPE_JSON, BODY_MOST, COMPUTES, api_sessions_create,           \
+      no_fields, session_fields)                                                                                       \
     ROUTE_PLAIN(X, "DELETE", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session_delete)                               \
-    X("POST", "/v1/sessions/{}/fork", API_NATIVE, MAYBE_BODY, TYPE_JSON, BODY_MOST, api_session_fork, no_fields,       \
-      fork_fields)                                                                                                     \
+    X("POST", "/v1/sessions/{}/fork", API_NATIVE, MAYBE_BODY, TYPE_JSON, BODY_MOST, TELLS, api_session_fork,           \
+      no_fields, fork_fields)                                                                                          \
     ROUTE_PLAIN(X, "GET", "/v1/sessions/{}/state", API_NATIVE, NO_BODY, api_session_state)                             \
-    X("PUT", "/v1/sessions/{}/state", API_NATIVE, BODY, TYPE_BYTES, BODY_MOST, api_session_put, no_fields, no_fields)  \
+    X("PUT", "/v1/sessions/{}/state", API_NATIVE, BODY, TYPE_BYTES, BODY_MOST, TELLS, api_session_put, no_fields,      \
+      no_fields)                                                                                                       \
     ROUTE_PLAIN(X, "GET", "/v1/models", API_OPENAI, NO_BODY, api_models)                                               \
     ROUTE_PLAIN(X, "GET", "/v1/models/{}", API_OPENAI, NO_BODY, api_model)                                             \
     ROUTE_PLAIN(X, "GET", "/healthz", API_OPEN, NO_BODY, api_healthz)                                                  \
@@ -60,7 +66,7 @@
     ROUTE_PLAIN(X, "GET", "/", API_OPEN, NO_BODY, api_page)                                                            \
     ROUTE_PLAIN(X, "GET", "/page/{}", API_OPEN, NO_BODY, api_page_file)                                                \
     ROUTE_PLAIN(X, "GET", "/admin/models", API_ADMIN, NO_BODY, api_admin_models)                                       \
-    X("POST", "/admin/models/{}", API_ADMIN, BODY, TYPE_JSON, BODY_MOST, api_admin_model, no_fields,                   \
+    X("POST", "/admin/models/{}", API_ADMIN, BODY, TYPE_JSON, BODY_MOST, TELLS, api_admin_model, no_fields,            \
       admin_model_fields)                                                                                              \
     ROUTE_PLAIN(X, "GET", "/admin/config", API_ADMIN, NO_BODY, api_admin_config)                                       \
     ROUTE_PLAIN(X, "POST", "/admin/config/reload", API_ADMIN, MAYBE_BODY, api_admin_reload)                            \
@@ -75,24 +81,24 @@
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/config", API_INFERENCE, NO_BODY, api_inference_config)                        \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/stats", API_INFERENCE, NO_BODY, api_inference_stats)                          \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/ready", API_INFERENCE, NO_BODY, api_inference_model_ready)                    \
-    X("POST", "/v2/models/{}/infer", API_INFERENCE, BODY, TYPE_JSON | TYPE_BYTES, BODY_MOST, api_inference_infer,      \
-      no_fields, no_fields)                                                                                            \
+    X("POST", "/v2/models/{}/infer", API_INFERENCE, BODY, TYPE_JSON | TYPE_BYTES, BODY_MOST, COMPUTES,                 \
+      api_inference_infer, no_fields, no_fields)                                                                       \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}", API_INFERENCE, NO_BODY, api_inference_model)                    \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/config", API_INFERENCE, NO_BODY, api_inference_config)            \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/stats", API_INFERENCE, NO_BODY, api_inference_stats)              \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/ready", API_INFERENCE, NO_BODY, api_inference_model_ready)        \
-    X("POST", "/v2/models/{}/versions/{}/infer", API_INFERENCE, BODY, TYPE_JSON | TYPE_BYTES, BODY_MOST,               \
+    X("POST", "/v2/models/{}/versions/{}/infer", API_INFERENCE, BODY, TYPE_JSON | TYPE_BYTES, BODY_MOST, COMPUTES,     \
       api_inference_infer, no_fields, no_fields)                                                                       \
     ROUTE_PLAIN(X, "GET", "/v2/repository/index", API_INFERENCE, NO_BODY, api_inference_index)                         \
-    X("POST", "/v2/repository/index", API_INFERENCE, MAYBE_BODY, TYPE_JSON, BODY_MOST, api_inference_index, no_fields, \
-      inference_index_fields)                                                                                          \
-    X("POST", "/v2/repository/models/{}/load", API_ADMIN, MAYBE_BODY, TYPE_JSON, BODY_MOST, api_inference_load,        \
+    X("POST", "/v2/repository/index", API_INFERENCE, MAYBE_BODY, TYPE_JSON, BODY_MOST, TELLS, api_inference_index,     \
+      no_fields, inference_index_fields)                                                                               \
+    X("POST", "/v2/repository/models/{}/load", API_ADMIN, MAYBE_BODY, TYPE_JSON, BODY_MOST, TELLS, api_inference_load, \
       no_fields, inference_change_fields)                                                                              \
-    X("POST", "/v2/repository/models/{}/unload", API_ADMIN, MAYBE_BODY, TYPE_JSON, BODY_MOST, api_inference_unload,    \
-      no_fields, inference_change_fields)
+    X("POST", "/v2/repository/models/{}/unload", API_ADMIN, MAYBE_BODY, TYPE_JSON, BODY_MOST, TELLS,                   \
+      api_inference_unload, no_fields, inference_change_fields)
 
-#define X(method, path, api, body, types, most, handler, query, fields) \
-    request_handler handler;                                            \
+#define X(method, path, api, body, types, most, use, handler, query, fields) \
+    request_step handler;                                                    \
     extern const struct field_list query, fields;
 ROUTES(X)
 #undef X

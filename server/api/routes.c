@@ -6,8 +6,8 @@
 #include "server/api/route_table.h"
 
 static const struct route rows[] = {
-#define X(method, path, api, body, types, most, handler, query, fields) \
-    {method, path, api, body, types, most, handler, &(query), &(fields), #query, #fields},
+#define X(method, path, api, body, types, most, use, handler, query, fields) \
+    {method, path, api, body, types, most, use, handler, &(query), &(fields), #query, #fields},
     ROUTES(X)
 #undef X
 };

@@ -49,7 +49,7 @@ static enum status fill(struct job *j, uint32_t i, const struct request_seen *se
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
 
-static void answer(struct request *x)
+static enum status answer(struct request *x, struct error *err)
 {
     const struct job *j = x->job;
     const struct score_job *scored = score_job_of(j);
@@ -57,8 +57,9 @@ static void answer(struct request *x)
     const bool picture = j->work != NULL;
     const size_t count = in->count - in->first;
     double bits = 0.0;
-    if (!request_job_ended_well(x))
-        return;
+    const enum status st = request_job_check(x, err);
+    if (st != OK)
+        return st;
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
         bits -= (double)scored->log2_probs[i];
@@ -71,7 +72,7 @@ static void answer(struct request *x)
         const struct request_side side = request_inputs_side(j, 0);
         json_put(whole, "image", json_pack("{s:i, s:i}", "width", (int)side.width, "height", (int)side.height));
     }
-    reply_send_json(x, 200, whole);
+    return reply_send_json(x, 200, whole);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
@@ -151,12 +152,9 @@ static enum status prepare(struct request *x, struct job **ret, struct error *er
     return st != OK ? st : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
 }
 
-void api_score(struct request *x)
+enum status api_score(struct request *x, struct error *err)
 {
-    struct error err;
     struct job *j = NULL;
-    if (request_job_refuse_if_full(x))
-        return;
-    const enum status st = prepare(x, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, answer);
+    const enum status st = prepare(x, &j, err);
+    return request_run_job(x, st, j, answer);
 }

@@ -68,7 +68,7 @@ static void set_cookie(struct request *x, const char *id)
 }
 
 /* It is there, and nobody has it yet; `info` is cleared, and let go if it is held. */
-static void tell_created(struct request *x, struct session_info *info)
+static enum status tell_created(struct request *x, struct session_info *info)
 {
     const struct beginning *b = x->state;
     char location[sizeof "/v1/sessions/" + SESSION_ID_BYTES];
@@ -82,49 +82,46 @@ static void tell_created(struct request *x, struct session_info *info)
     json_put(answer, "usage",
              json_pack("{s:I, s:i, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", 0, "total_tokens", prompt,
                        "prompt_tokens_dropped", (json_int_t)b->dropped));
-    reply_send_json(x, 201, answer);
+    return reply_send_json(x, 201, answer);
 }
 
-static void answer_written(struct request *x)
+static enum status answer_written(struct request *x, struct error *err)
 {
-    struct session_work *k = session_work_done(x);
-    if (k != NULL)
-        tell_created(x, &k->infos[0]);
+    struct session_work *k;
+    const enum status st = session_work_done(&k, x, err);
+    return st == OK ? tell_created(x, &k->infos[0]) : st;
 }
 
 /* The snapshot's memory is taken. */
-static void reply_created(struct request *x, struct stream_snapshot *snapshot)
+static enum status reply_created(struct request *x, struct stream_snapshot *snapshot, struct error *err)
 {
     struct session_info info;
-    struct error err;
     unsigned wait_s = 0;
-    struct session_work *k = session_work_create(x, 1, &err);
-    if (k == NULL ||
-        sessions_add(k->sessions, &x->client, chosen_id(x), x->hosted, snapshot, &info, &wait_s, &err) != OK) {
+    struct session_work *k = session_work_create(x, 1, err);
+    const enum status st =
+        k == NULL ? ERR_NOMEM
+                  : sessions_add(k->sessions, &x->client, chosen_id(x), x->hosted, snapshot, &info, &wait_s, err);
+    if (st != OK) {
         session_work_free(k);
         stream_snapshot_clear(snapshot);
-        session_refuse(x, &err, wait_s);
-        return;
+        if (wait_s > 0)
+            reply_retry_after(x, wait_s);
+        return st;
     }
     *snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
     if (info.held == NULL) {
         session_work_free(k);
-        tell_created(x, &info);
-        return;
+        return tell_created(x, &info);
     }
     k->infos[0] = info;
-    session_work_run(x, k, session_work_write_new, answer_written);
+    return session_work_run(x, k, session_work_write_new, answer_written, err);
 }
 
 /* The prompt has been fed. */
-static void answer_fed(struct request *x)
+static enum status answer_fed(struct request *x, struct error *err)
 {
-    struct job *j = x->job;
-    request_job_note_times(x);
-    if (job_result(j)->status != OK)
-        reply_send_job_error(x, j);
-    else
-        reply_created(x, &generate_job_of(j)->saved);
+    const enum status st = request_job_check(x, err);
+    return st == OK ? reply_created(x, &generate_job_of(x->job)->saved, err) : st;
 }
 
 /* *job: the job that feeds the prompt; left NULL if *snapshot is where the session begins. */
@@ -162,29 +159,22 @@ static enum status prepare(struct request *x, struct generate_request *r, struct
     return OK;
 }
 
-void api_sessions_create(struct request *x)
+enum status api_sessions_create(struct request *x, struct error *err)
 {
     struct generate_request r = {0};
     struct stream_snapshot snapshot = {.memory = NULL};
     struct job *j = NULL;
-    struct error err;
     unsigned wait_s = 0;
-    struct beginning *b = request_job_begin(x, sizeof *b, free);
-    if (b == NULL)
-        return;
-    enum status st = check_id(x, &err);
+    struct beginning *b = x->state = request_alloc(x, sizeof *b, err);
+    enum status st = b != NULL ? check_id(x, err) : ERR_NOMEM;
     if (st == OK)
-        st = read_beginning(&r, x, &err);
+        st = read_beginning(&r, x, err);
     if (st == OK)
-        st = prepare(x, &r, b, &j, &snapshot, &wait_s, &err);
-    if (st != OK) {
-        session_refuse(x, &err, wait_s);
-    } else if (j == NULL) {
-        reply_created(x, &snapshot);
-    } else {
-        x->timeout_ms = r.timeout_ms;
-        request_drop_body(x);
-        request_job_submit(x, j, answer_fed);
-    }
+        st = prepare(x, &r, b, &j, &snapshot, &wait_s, err);
+    if (st != OK && wait_s > 0)
+        reply_retry_after(x, wait_s);
+    x->timeout_ms = r.timeout_ms;
+    st = st == OK && j == NULL ? reply_created(x, &snapshot, err) : request_run_job(x, st, j, answer_fed);
     generate_request_clear(&r);
+    return st;
 }

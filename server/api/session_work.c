@@ -108,55 +108,56 @@ void session_work_follow(struct session_work *k, struct job *j)
     job_set_work(j, &k->work);
 }
 
-void session_work_run(struct request *x, struct session_work *k, session_work_do *conclude, request_handler *next)
+enum status session_work_run(struct request *x, struct session_work *k, session_work_do *conclude, request_step *next,
+                             struct error *err)
 {
     const struct service *s = x->service;
     struct job *j;
-    struct error err;
     k->work.conclude = conclude;
     if (work_job_create(&j, NULL, &k->work) != OK) {
         session_work_free(k);
-        (void)reply_refuse(x, ERR_NOMEM, "", "out of memory for the request; try again later");
-        return;
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     }
     j->item.client = x->client;
     const uint64_t deadline_ns = x->received_ns + s->settings->timeout_ms * CLOCK_NS_PER_MS;
-    const enum status st = workers_submit(s->keepers, j, NULL, 0, deadline_ns, &err);
-    if (st == OK) {
+    const enum status st = workers_submit(s->keepers, j, NULL, 0, deadline_ns, err);
+    if (st == OK)
         request_await(x, j, next);
-    } else {
+    else
         session_work_let_go(k);
-        (void)reply_refuse(x, st, "", "%s",
-                           st == ERR_FULL ? "too many requests wait for stored sessions; try again later"
-                                          : "the server is shutting down");
-    }
     job_release(j);
+    return st == OK ? OK
+                    : error_set(err, st,
+                                st == ERR_FULL ? "too many requests wait for stored sessions; try again later"
+                                               : "the server is shutting down");
 }
 
-struct session_work *session_work_done(struct request *x)
+enum status session_work_done(struct session_work **ret, struct request *x, struct error *err)
 {
-    struct session_work *k = work_of(x->job);
-    if (job_result(x->job)->status == OK)
-        return k;
-    if (job_result(x->job)->status == ERR_CONFLICT && k->infos[0].is_busy)
-        request_add_header(x, "Retry-After", "1");
+    const struct job_result *r = job_result(x->job);
+    struct session_work *k = *ret = work_of(x->job);
+    if (r->status == OK)
+        return OK;
+    if (r->status == ERR_CONFLICT && k->infos[0].is_busy)
+        reply_retry_after(x, 1);
     session_work_let_go(k);
-    reply_send_job_error(x, x->job);
-    return NULL;
+    return error_set_param(err, r->status, r->param, "%s", r->message);
 }
 
-struct session_work *session_work_take(struct request *x, struct session_work *done)
+enum status session_work_take(struct session_work **ret, struct request *x, struct error *err)
 {
-    struct error err;
-    struct session_work *k = session_work_create(x, 1, &err);
-    if (k != NULL) {
-        k->infos[0] = done->infos[0];
-        done->infos[0] = (struct session_info){.held = NULL};
-        return k;
+    struct session_work *done;
+    const enum status st = session_work_done(&done, x, err);
+    if (st != OK)
+        return st;
+    *ret = session_work_create(x, 1, err);
+    if (*ret == NULL) {
+        session_work_let_go(done);
+        return ERR_NOMEM;
     }
-    session_work_let_go(done);
-    reply_send_error(x, &err);
-    return NULL;
+    (*ret)->infos[0] = done->infos[0];
+    done->infos[0] = (struct session_info){.held = NULL};
+    return OK;
 }
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
@@ -168,13 +169,4 @@ json_t *session_describe(const struct session_info *i)
                      (json_int_t)h->created_s, "expires_in_s", (json_int_t)i->expires_in_s, "busy", i->is_busy ? 1 : 0,
                      "position", (json_int_t)h->state.position + h->state.pending_count, "state_bytes",
                      (json_int_t)h->blob_bytes, "seed", (json_int_t)h->state.seed, "turn", (json_int_t)h->turn);
-}
-
-void session_refuse(struct request *x, const struct error *err, unsigned wait_s)
-{
-    char seconds[16];
-    (void)snprintf(seconds, sizeof seconds, "%u", wait_s);
-    if (wait_s > 0)
-        request_add_header(x, "Retry-After", seconds);
-    reply_send_error(x, err);
 }

@@ -16,7 +16,7 @@
 /* The id of the session that a request is about, in requests and in answers, where balancers see it. */
 #define SESSION_HEADER "X-Session-ID"
 
-typedef void session_work_use(struct request *x, const struct session_info *i);
+typedef enum status session_work_use(struct request *x, const struct session_info *i, struct error *err);
 
 struct session_work {
     struct job_work work;
@@ -38,20 +38,21 @@ void session_work_let_go(struct session_work *k);
 /* Move the first one to `snapshot`: sessions_write. */
 enum status session_work_write(struct session_work *k, struct error *err);
 
-/* Continue with `next` when `conclude`, one of those below, has been run by the pool; or answer with an error. `k` is
- * taken. */
+/* Go on with `next` when `conclude`, one of those below, has been run by the pool. `k` is taken. Errors: ERR_NOMEM,
+ * ERR_FULL, ERR_UNAVAILABLE. */
 typedef enum status session_work_do(struct job *j, struct error *err);
-void session_work_run(struct request *x, struct session_work *k, session_work_do *conclude, request_handler *next);
+enum status session_work_run(struct request *x, struct session_work *k, session_work_do *conclude, request_step *next,
+                             struct error *err);
 session_work_do session_work_fetch;     /* the first one */
 session_work_do session_work_write_new; /* all */
 session_work_do session_work_move;      /* session_work_write */
 session_work_do session_work_remove;    /* the first one, of a store that is shared */
 
-/* The work of the exchange's job, which has some and is done. NULL: it has failed, and that was answered. */
-struct session_work *session_work_done(struct request *x);
+/* The work of the request's job, which is done; it remains the job's. Errors: why it has failed. */
+enum status session_work_done(struct session_work **ret, struct request *x, struct error *err);
 
-/* The first one of what is done, for more to be done with it. NULL: out of memory, and that was answered. */
-struct session_work *session_work_take(struct request *x, struct session_work *done);
+/* The first one of what is done, for more to be done with it. Errors: also ERR_NOMEM. */
+enum status session_work_take(struct session_work **ret, struct request *x, struct error *err);
 
 /* The job generates a text of the first one, which is held; with a store that has the text before the job is done. The
  * work is the job's from now on. */
@@ -61,8 +62,5 @@ void session_work_follow(struct session_work *k, struct job *j);
 
 /* NULL for want of memory. */
 json_t *session_describe(const struct session_info *i);
-
-/* Refuse one: wait_s is when there may be room for it, or others have done with it; 0: that is not what is wrong. */
-void session_refuse(struct request *x, const struct error *err, unsigned wait_s);
 
 #endif

@@ -26,15 +26,10 @@ enum { SESSIONS_LISTED = 20 }; /* in one answer, unless the request says it */
 
 /* ---- finding one ------------------------------------------------------------------------------------------------ */
 
-/* The session that the path names, or of a store that is shared its id alone; false: it was answered with an error. */
-static bool find(struct request *x, struct session_info *ret)
+/* The session that the path names, or of a store that is shared its id alone. */
+static enum status find(struct session_info *ret, const struct request *x, struct error *err)
 {
-    struct error err;
-    enum status st = sessions_find(x->service->sessions, &x->client, x->segments[0], ret, &err);
-    if (st == OK)
-        return true;
-    reply_send_error(x, &err);
-    return false;
+    return sessions_find(x->service->sessions, &x->client, x->segments[0], ret, err);
 }
 
 /* ---- GET /v1/sessions ------------------------------------------------------------------------------------------- */
@@ -76,97 +71,94 @@ static enum status check_key(const struct request *x, struct error *err)
         "address would see the ids of others; keep those that POST /v1/sessions gives you");
 }
 
-void api_sessions(struct request *x)
+enum status api_sessions(struct request *x, struct error *err)
 {
     struct list_request r = {.limit = SESSIONS_LISTED};
-    struct error err;
-    enum status st = check_key(x, &err);
+    enum status st = check_key(x, err);
     if (st == OK)
-        st = fields_read(&sessions_query, x->query, x->service->settings, &r, &err);
-    if (st != OK) {
-        reply_send_error(x, &err);
-        return;
-    }
-    struct session_info *infos = calloc((size_t)r.limit, sizeof *infos);
-    reply_send_json(x, 200, infos != NULL ? describe_page(x, &r, infos) : NULL);
-    free(infos);
+        st = fields_read(&sessions_query, x->query, x->service->settings, &r, err);
+    if (st != OK)
+        return st;
+    struct session_info *infos = request_alloc(x, (size_t)r.limit * sizeof *infos, err);
+    return infos != NULL ? reply_send_json(x, 200, describe_page(x, &r, infos)) : ERR_NOMEM;
 }
 
 /* ---- with its state ---------------------------------------------------------------------------------------------- */
 
-static void fetched(struct request *x)
+static enum status fetched(struct request *x, struct error *err)
 {
-    struct session_work *k = session_work_done(x);
-    if (k != NULL)
-        k->use(x, &k->infos[0]);
+    struct session_work *k;
+    const enum status st = session_work_done(&k, x, err);
+    return st == OK ? k->use(x, &k->infos[0], err) : st;
 }
 
 /* Have the pool do something with the session, and go on with `next`; clears `info`. */
-static void run_with(struct request *x, struct session_info *info, session_work_do *conclude, request_handler *next,
-                     session_work_use *use)
+static enum status run_with(struct request *x, struct session_info *info, session_work_do *conclude, request_step *next,
+                            session_work_use *use, struct error *err)
 {
-    struct error err;
-    struct session_work *k = session_work_create(x, 1, &err);
+    struct session_work *k = session_work_create(x, 1, err);
     if (k == NULL) {
         session_info_clear(info);
-        reply_send_error(x, &err);
-        return;
+        return ERR_NOMEM;
     }
     k->infos[0] = *info;
     k->use = use;
-    session_work_run(x, k, conclude, next);
+    return session_work_run(x, k, conclude, next, err);
 }
 
-/* Use the session that the path names, with its state, which may have to be fetched; or answer why not. */
-static void with_state(struct request *x, session_work_use *use)
+/* Use the session that the path names, with its state, which may have to be fetched. */
+static enum status with_state(struct request *x, session_work_use *use, struct error *err)
 {
     struct session_info info;
-    if (!find(x, &info))
-        return;
-    if (info.state == NULL) {
-        run_with(x, &info, session_work_fetch, fetched, use);
-        return;
-    }
-    use(x, &info);
+    enum status st = find(&info, x, err);
+    if (st != OK)
+        return st;
+    if (info.state == NULL)
+        return run_with(x, &info, session_work_fetch, fetched, use, err);
+    st = use(x, &info, err);
     session_info_clear(&info);
+    return st;
 }
 
 /* ---- one session ------------------------------------------------------------------------------------------------ */
 
-static void tell(struct request *x, const struct session_info *i)
+static enum status tell(struct request *x, const struct session_info *i, struct error *err)
 {
-    reply_send_json(x, 200, session_describe(i));
+    (void)err;
+    return reply_send_json(x, 200, session_describe(i));
 }
 
 /* Of a store that is shared, it is asked what the session is. */
-void api_session(struct request *x)
+enum status api_session(struct request *x, struct error *err)
 {
     struct session_info info;
     if (sessions_are_shared(x->service->sessions))
-        with_state(x, tell);
-    else if (find(x, &info)) {
-        tell(x, &info);
-        session_info_clear(&info);
-    }
+        return with_state(x, tell, err);
+    enum status st = find(&info, x, err);
+    if (st != OK)
+        return st;
+    st = tell(x, &info, err);
+    session_info_clear(&info);
+    return st;
 }
 
-static void removed(struct request *x)
+static enum status removed(struct request *x, struct error *err)
 {
-    if (session_work_done(x) != NULL)
-        request_reply(x, 204, NULL, NULL, 0);
+    struct session_work *k;
+    const enum status st = session_work_done(&k, x, err);
+    return st == OK ? request_reply(x, 204, NULL, NULL, 0) : st;
 }
 
-void api_session_delete(struct request *x)
+enum status api_session_delete(struct request *x, struct error *err)
 {
     const char *id = x->segments[0];
     struct session_info info;
-    struct error err;
-    if (sessions_are_shared(x->service->sessions) && session_id_is_fine(id) && find(x, &info))
-        run_with(x, &info, session_work_remove, removed, NULL);
-    else if (sessions_remove(x->service->sessions, &x->client, id, &err) == OK)
-        request_reply(x, 204, NULL, NULL, 0);
-    else
-        reply_send_error(x, &err);
+    if (!sessions_are_shared(x->service->sessions) || !session_id_is_fine(id)) {
+        const enum status st = sessions_remove(x->service->sessions, &x->client, id, err);
+        return st == OK ? request_reply(x, 204, NULL, NULL, 0) : st;
+    }
+    const enum status st = find(&info, x, err);
+    return st == OK ? run_with(x, &info, session_work_remove, removed, NULL, err) : st;
 }
 
 /* ---- POST /v1/sessions/ID/fork ---------------------------------------------------------------------------------- */
@@ -191,7 +183,7 @@ static enum status read_fork(const struct request *x, size_t *n, struct error *e
     return st;
 }
 
-static void list_forks(struct request *x, struct session_info *forks, size_t n)
+static enum status list_forks(struct request *x, struct session_info *forks, size_t n)
 {
     json_t *list = json_array();
     if (n == 1) /* as for a session that is begun; a header names one only */
@@ -200,120 +192,108 @@ static void list_forks(struct request *x, struct session_info *forks, size_t n)
         json_append(list, session_describe(&forks[i]));
         sessions_end(x->service->sessions, &forks[i]);
     }
-    reply_send_json(x, 201, json_pack("{s:o}", "sessions", list));
+    return reply_send_json(x, 201, json_pack("{s:o}", "sessions", list));
 }
 
-static void forks_written(struct request *x)
+static enum status forks_written(struct request *x, struct error *err)
 {
-    struct session_work *k = session_work_done(x);
-    if (k == NULL)
-        return;
-    list_forks(x, k->infos, k->count);
+    struct session_work *k;
+    const enum status st = session_work_done(&k, x, err);
+    return st == OK ? list_forks(x, k->infos, k->count) : st;
 }
 
 /* `of` has its state. */
-static void fork_session(struct request *x, const struct session_info *of)
+static enum status fork_session(struct request *x, const struct session_info *of, struct error *err)
 {
-    struct error err;
     unsigned wait_s = 0;
     size_t n = 0;
-    enum status st = read_fork(x, &n, &err);
-    struct session_work *k = st == OK ? session_work_create(x, n, &err) : NULL;
-    if (st == OK && k == NULL)
-        st = ERR_NOMEM;
+    enum status st = read_fork(x, &n, err);
+    struct session_work *k = st == OK ? session_work_create(x, n, err) : NULL;
+    if (k == NULL)
+        return st == OK ? ERR_NOMEM : st;
+    st = authorise_model(x, of->head.model, of->head.model, err);
     if (st == OK)
-        st = authorise_model(x, of->head.model, of->head.model, &err);
+        st = sessions_fork(x->service->sessions, &x->client, of, n, k->infos, &wait_s, err);
+    if (st == OK && sessions_are_stored(x->service->sessions))
+        return session_work_run(x, k, session_work_write_new, forks_written, err);
     if (st == OK)
-        st = sessions_fork(x->service->sessions, &x->client, of, n, k->infos, &wait_s, &err);
-    if (st != OK) {
-        session_work_free(k);
-        session_refuse(x, &err, wait_s);
-    } else if (sessions_are_stored(x->service->sessions)) {
-        session_work_run(x, k, session_work_write_new, forks_written);
-    } else {
-        list_forks(x, k->infos, n);
-        session_work_free(k);
-    }
+        st = list_forks(x, k->infos, n);
+    else if (wait_s > 0)
+        reply_retry_after(x, wait_s);
+    session_work_free(k);
+    return st;
 }
 
-void api_session_fork(struct request *x)
+enum status api_session_fork(struct request *x, struct error *err)
 {
-    with_state(x, fork_session);
+    return with_state(x, fork_session, err);
 }
 
 /* ---- /v1/sessions/ID/state -------------------------------------------------------------------------------------- */
 
-static void send_state(struct request *x, const struct session_info *i)
+static enum status send_state(struct request *x, const struct session_info *i, struct error *err)
 {
-    struct error err;
     uint8_t *blob;
     size_t size;
-    enum status st = authorise_model(x, i->head.model, i->head.model, &err);
+    enum status st = authorise_model(x, i->head.model, i->head.model, err);
     if (st == OK)
-        st = state_blob_make(&blob, &size, &i->snapshot, &i->head.state.identity, &err);
-    if (st == OK)
-        request_reply(x, 200, "application/octet-stream", (char *)blob, size);
-    else
-        reply_send_error(x, &err);
+        st = state_blob_make(&blob, &size, &i->snapshot, &i->head.state.identity, err);
+    return st == OK ? request_reply(x, 200, "application/octet-stream", (char *)blob, size) : st;
 }
 
-void api_session_state(struct request *x)
+enum status api_session_state(struct request *x, struct error *err)
 {
-    with_state(x, send_state);
+    return with_state(x, send_state, err);
 }
 
-static void moved(struct request *x)
+static enum status moved(struct request *x, struct error *err)
 {
-    struct session_work *k = session_work_done(x);
-    if (k == NULL)
-        return;
+    struct session_work *k;
+    const enum status st = session_work_done(&k, x, err);
+    if (st != OK)
+        return st;
     session_work_let_go(k);
-    api_session(x);
+    return api_session(x, err);
 }
 
 /* Replace the state of the session that is held by the body; takes `k`. */
-static void put_state(struct request *x, struct session_work *k)
+static enum status put_state(struct request *x, struct session_work *k, struct error *err)
 {
     struct session_info *i = &k->infos[0];
-    struct error err;
     struct hosted_model *e;
-    enum status st = request_model_acquire(x, i->head.model, TASK_TEXT_GENERATION, &e, &err);
+    enum status st = request_model_acquire(x, i->head.model, TASK_TEXT_GENERATION, &e, err);
     if (st == OK)
-        st = session_info_check_model(i, e, &err);
+        st = session_info_check_model(i, e, err);
     if (st == OK)
-        st = generate_state_open(&k->snapshot, x->body.bytes, x->body.size, e, &err);
-    if (st == OK && sessions_are_stored(k->sessions)) {
-        session_work_run(x, k, session_work_move, moved);
-        return;
-    }
+        st = generate_state_open(&k->snapshot, x->body.bytes, x->body.size, e, err);
+    if (st == OK && sessions_are_stored(k->sessions))
+        return session_work_run(x, k, session_work_move, moved, err);
     if (st == OK)
-        st = session_work_write(k, &err);
+        st = session_work_write(k, err);
     session_work_free(k);
-    if (st == OK)
-        api_session(x);
-    else
-        reply_send_error(x, &err);
+    return st == OK ? api_session(x, err) : st;
 }
 
-static void put_fetched(struct request *x)
+static enum status put_fetched(struct request *x, struct error *err)
 {
-    struct session_work *done = session_work_done(x), *k = done != NULL ? session_work_take(x, done) : NULL;
-    if (k != NULL)
-        put_state(x, k);
+    struct session_work *k;
+    const enum status st = session_work_take(&k, x, err);
+    return st == OK ? put_state(x, k, err) : st;
 }
 
-void api_session_put(struct request *x)
+enum status api_session_put(struct request *x, struct error *err)
 {
-    struct error err;
-    struct session_work *k = session_work_create(x, 1, &err);
-    const enum status st =
-        k != NULL ? sessions_begin(k->sessions, &x->client, x->segments[0], &k->infos[0], &err) : ERR_NOMEM;
+    struct session_work *k = session_work_create(x, 1, err);
+    if (k == NULL)
+        return ERR_NOMEM;
+    const enum status st = sessions_begin(k->sessions, &x->client, x->segments[0], &k->infos[0], err);
     if (st != OK) {
         session_work_free(k);
-        session_refuse(x, &err, st == ERR_CONFLICT ? 1 : 0); /* it may be free soon */
-    } else if (sessions_are_shared(k->sessions)) {           /* its model is not known yet */
-        session_work_run(x, k, session_work_fetch, put_fetched);
-    } else {
-        put_state(x, k);
+        if (st == ERR_CONFLICT) /* it may be free soon */
+            reply_retry_after(x, 1);
+        return st;
     }
+    if (sessions_are_shared(k->sessions)) /* its model is not known yet */
+        return session_work_run(x, k, session_work_fetch, put_fetched, err);
+    return put_state(x, k, err);
 }

@@ -154,14 +154,14 @@ static void add_facts(struct request *x)
     request_job_tell_dropped(x);
 }
 
-void request_reply(struct request *x, unsigned status, const char *type, char *body, size_t bytes)
+enum status request_reply(struct request *x, unsigned status, const char *type, char *body, size_t bytes)
 {
     struct error err;
     if (request_reserve_answer(x, bytes, &err) != OK) {
         free(body);
         x->header_count = 0;
         reply_send_error(x, &err); /* a short one */
-        return;
+        return OK;
     }
     if (x->answer.holder != NULL)
         atomic_store_explicit(&x->sends_ns, clock_now_ns(), memory_order_relaxed);
@@ -171,6 +171,7 @@ void request_reply(struct request *x, unsigned status, const char *type, char *b
     x->bytes_out = bytes;
     add_facts(x);
     queue_response(x, status, type, r);
+    return OK;
 }
 
 static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t size)

@@ -45,45 +45,42 @@ static const char *key_of_headers(const struct request *x, const char **why)
     return bearers > 0 ? key_of_bearer(bearer) : plain;
 }
 
-static bool refuse_key(struct request *x, const char *why, bool was_given)
+static enum status refuse_key(struct request *x, const char *why, bool was_given, struct error *err)
 {
     request_add_header(x, "WWW-Authenticate",
                        was_given ? "Bearer realm=\"aftd\", error=\"invalid_token\"" : "Bearer realm=\"aftd\"");
-    return reply_refuse(x, ERR_KEY, "", "%s", why);
+    return error_set(err, ERR_KEY, "%s", why);
 }
 
-static bool refuse_rate(struct request *x, double wait_s)
+static enum status refuse_rate(struct request *x, double wait_s, struct error *err)
 {
-    char seconds[16];
-    const double whole = fmin(fmax(ceil(wait_s), 1.0), HTTP_RETRY_AFTER_MAX_S);
-    (void)snprintf(seconds, sizeof seconds, "%.0f", whole);
-    request_add_header(x, "Retry-After", seconds);
+    reply_retry_after(x, fmin(fmax(ceil(wait_s), 1.0), HTTP_RETRY_AFTER_MAX_S));
     metrics_counter_add(METRIC_KEY_LIMITED, auth_metrics_label(&x->grant), 1);
-    return reply_refuse(x, ERR_RATE, "", "the key \"%s\" has reached its rate limit; retry in %.3g s",
-                        auth_name(&x->grant), fmax(wait_s, 1e-3));
+    return error_set(err, ERR_RATE, "the key \"%s\" has reached its rate limit; retry in %.3g s", auth_name(&x->grant),
+                     fmax(wait_s, 1e-3));
 }
 
-bool authorise(struct request *x)
+enum status authorise(struct request *x, struct error *err)
 {
     struct auth *keys = x->service->keys;
     const char *why;
     double wait_s;
     if (keys == NULL)
-        return true;
+        return OK;
     const char *text = key_of_headers(x, &why);
     if (text == NULL)
-        return refuse_key(x, why, false);
+        return refuse_key(x, why, false, err);
     const size_t size = strlen(text);
     if (size > KEY_TEXT_MAX || !auth_find(keys, text, size, &x->grant))
-        return refuse_key(x, "the key is not known here", true);
+        return refuse_key(x, "the key is not known here", true, err);
     metrics_counter_add(METRIC_KEY_REQUESTS, auth_metrics_label(&x->grant), 1);
     if (!auth_may_call(&x->grant, x->kind))
-        return reply_refuse(x, ERR_FORBIDDEN, "", "the key \"%s\" may not use the API \"%s\"", auth_name(&x->grant),
-                            key_api_word(x->kind));
+        return error_set(err, ERR_FORBIDDEN, "the key \"%s\" may not use the API \"%s\"", auth_name(&x->grant),
+                         key_api_word(x->kind));
     if (auth_take_request(&x->grant, clock_now_ns(), &wait_s) != OK)
-        return refuse_rate(x, wait_s);
+        return refuse_rate(x, wait_s, err);
     x->client = auth_client_id(&x->grant);
-    return true;
+    return OK;
 }
 
 static uint64_t generated_of(void *job, bool *ended)
@@ -93,15 +90,15 @@ static uint64_t generated_of(void *job, bool *ended)
     return look.generated;
 }
 
-bool authorise_job(struct request *x, struct job *j)
+enum status authorise_job(struct request *x, struct job *j, struct error *err)
 {
     double wait_s = 0.0;
     x->grant.use.so_far = generated_of;
     x->grant.use.arg = j;
     x->grant.use.most = j->most;
     if (auth_use_begin(&x->grant, clock_now_ns(), x->body.received + x->picture_bytes, &wait_s) == OK)
-        return true;
-    return refuse_rate(x, wait_s);
+        return OK;
+    return refuse_rate(x, wait_s, err);
 }
 
 void authorise_no_job(struct request *x)

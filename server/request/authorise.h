@@ -10,14 +10,13 @@
 struct request;
 struct job;
 
-/* Let a request in by the key of its headers, Authorization: Bearer KEY or X-API-Key: KEY, for x->kind. False: it
- * was answered with 401, 403 or 429. If the daemon has no keys everybody may do everything. From then on
- * x->client is known. */
-bool authorise(struct request *x);
+/* Let a request in by the key of its headers, Authorization: Bearer KEY or X-API-Key: KEY, for x->kind; from then on
+ * x->client is the key's. If the daemon has no keys everybody may do everything. Errors: ERR_KEY, ERR_FORBIDDEN,
+ * ERR_RATE. */
+enum status authorise(struct request *x, struct error *err);
 /* Call before a job is submitted: the bytes that its request received count against the key's rate limit, and from then
- * on those that it generates. False: it was answered with 429, the key's requests already have too much ahead of them.
- * */
-bool authorise_job(struct request *x, struct job *j);
+ * on those that it generates. Errors: ERR_RATE: the key's requests already have too much ahead of them. */
+enum status authorise_job(struct request *x, struct job *j, struct error *err);
 /* The queue did not accept the job. */
 void authorise_no_job(struct request *x);
 /* At the exchange's end: account for the bytes that it received and generated, as far as that is not done yet. */

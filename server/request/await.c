@@ -56,7 +56,7 @@ static void resume(void *arg)
     mailbox_post(x->http->mailboxes, x->connection->loop->box, &x->mail.item);
 }
 
-void request_await(struct request *x, struct job *job, request_handler *next)
+void request_await(struct request *x, struct job *job, request_step *next)
 {
     const struct job_waiter waiter = {suspend, resume, x};
     struct job *before = x->job;
@@ -68,7 +68,7 @@ void request_await(struct request *x, struct job *job, request_handler *next)
         job_detach(before);
         job_release(before);
     }
-    x->next = next;
+    x->step = next;
     job_attach(job, &waiter);
     x->watch = (struct watch){.notify = watch_request, .arg = x, .fd = x->connection->fd, .due_ns = job->deadline_ns};
     if (watcher_add(x->http->watcher, &x->watch) != OK)
@@ -76,8 +76,6 @@ void request_await(struct request *x, struct job *job, request_handler *next)
     const enum status cancelled = (enum status)atomic_load_explicit(&x->cancelled, memory_order_relaxed);
     if (cancelled != OK)
         job_cancel(job, cancelled);
-    if (job_await(job))
-        next(x);
 }
 
 void request_watch_silence(struct request *x)

@@ -15,12 +15,13 @@
 #include "server/request/reply.h"
 #include "server/request/request_host.h"
 #include "server/request/request_inner.h"
+#include "server/request/request_job.h"
 #include "server/request/request_query.h"
 #include "server/request/request_type.h"
 #include "server/request/route.h"
 #include "server/request/service.h"
 
-enum next { GO_ON, WAIT, ANSWERED };
+enum next { GO_ON, STEP_AGAIN, WAIT, ANSWERED };
 
 static enum next refuse(struct request *x, const struct error *err)
 {
@@ -90,7 +91,8 @@ static enum next find_path(struct request *x)
 
 static enum next check_host(struct request *x)
 {
-    return request_host_check(x, x->target) ? GO_ON : ANSWERED;
+    struct error err;
+    return request_host_check(x, &err) == OK ? GO_ON : refuse(x, &err);
 }
 
 /* What to ask for instead of what other servers have there. */
@@ -146,12 +148,13 @@ static const struct route *route_of(const struct routes *all, const struct route
 static enum next refuse_method(struct request *x, const char *allowed)
 {
     char all[HTTP_HEADER_VALUE_MAX];
+    struct error err;
     (void)snprintf(all, sizeof all, "%s, OPTIONS", allowed);
     request_add_header(x, "Allow", all);
     if (strcmp(x->method, "OPTIONS") != 0) {
-        (void)reply_refuse(x, ERR_METHOD, "", "%s does not take %s; expected %s", x->route->path,
-                           json_quote(x->method).text, all);
-        return ANSWERED;
+        (void)error_set(&err, ERR_METHOD, "%s does not take %s; expected %s", x->route->path,
+                        json_quote(x->method).text, all);
+        return refuse(x, &err);
     }
     if (!x->is_admin && !x->is_metrics &&
         cors_answer(x->service->settings->cors_origins, request_header(x, "Origin")) != NULL) {
@@ -159,31 +162,34 @@ static enum next refuse_method(struct request *x, const char *allowed)
         request_add_header(x, "Access-Control-Allow-Headers", CORS_ALLOWED);
         request_add_header(x, "Access-Control-Max-Age", CORS_MAX_AGE_S);
     }
-    request_reply(x, 204, NULL, NULL, 0);
+    (void)request_reply(x, 204, NULL, NULL, 0);
     return ANSWERED;
 }
 
 static enum next find_method(struct request *x)
 {
     char allowed[HTTP_HEADER_VALUE_MAX / 2] = "";
+    struct error err;
     if (x->route == NULL) {
-        (void)reply_refuse(x, ERR_NOT_FOUND, "", "there is nothing at \"%s\"%s", json_quote(x->path).text,
-                           instead_of(x->path));
-        return ANSWERED;
+        (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"%s", json_quote(x->path).text,
+                        instead_of(x->path));
+        return refuse(x, &err);
     }
     const struct route *r = route_of(x->service->routes, x->route, x->method, allowed, sizeof allowed);
     if (r == NULL)
         return refuse_method(x, allowed);
     x->route = r;
+    x->step = r->step;
     return GO_ON;
 }
 
 static enum next check_key(struct request *x)
 {
+    struct error err;
     if (!route_needs_key(x->route, x->service->settings))
         return GO_ON;
-    if (!authorise(x))
-        return ANSWERED;
+    if (authorise(x, &err) != OK)
+        return refuse(x, &err);
     request_count_as(x, &x->client);
     return GO_ON;
 }
@@ -227,27 +233,75 @@ static enum next await_body(struct request *x)
     return refuse(x, &err);
 }
 
-static enum next handle(struct request *x)
+/* Before any work is spent on it. */
+static enum next check_room(struct request *x)
 {
-    if (x->next == NULL)
-        x->route->handler(x);
-    else if (job_await(x->job))
-        x->next(x);
-    return x->status != 0 ? ANSWERED : WAIT;
+    struct error err;
+    return x->route->use == TELLS || request_job_check_room(x, &err) == OK ? GO_ON : refuse(x, &err);
+}
+
+static enum next take_step(struct request *x)
+{
+    struct error err;
+    if (x->step(x, &err) != OK)
+        return refuse(x, &err);
+    return x->status != 0 ? ANSWERED : GO_ON;
+}
+
+/* ---- with a job that the step has made; what others make is submitted where it is made ---------------------------- */
+
+static enum next check_priority(struct request *x)
+{
+    struct error err;
+    return x->made == NULL || authorise_priority(x, x->made->item.priority, &err) == OK ? GO_ON : refuse(x, &err);
+}
+
+static enum next take_rate(struct request *x)
+{
+    struct error err;
+    return x->made == NULL || authorise_job(x, x->made, &err) == OK ? GO_ON : refuse(x, &err);
+}
+
+static enum next reserve_answer(struct request *x)
+{
+    struct error err;
+    if (x->made == NULL || request_reserve_answer(x, x->made->answer_bytes, &err) == OK)
+        return GO_ON;
+    authorise_no_job(x);
+    return refuse(x, &err);
+}
+
+static enum next submit(struct request *x)
+{
+    struct error err;
+    if (x->made == NULL || request_job_submit(x, &err) == OK)
+        return GO_ON;
+    authorise_no_job(x);
+    return refuse(x, &err);
+}
+
+static enum next await_job(struct request *x)
+{
+    return job_await(x->job) ? STEP_AGAIN : WAIT;
 }
 
 /* ---- all ----------------------------------------------------------------------------------------------------------- */
 
 static enum next (*const phases[])(struct request *x) = {
-    check_framing, await_end, find_path, check_host, find_method, check_key, check_headers, show, await_body, handle,
+    check_framing, await_end,  find_path, check_host,     find_method, check_key,      check_headers, show,
+    await_body,    check_room, take_step, check_priority, take_rate,   reserve_answer, submit,        await_job,
 };
+enum { STEP = 10 }; /* take_step's place, which a request comes back to with each job */
 
 void phases_run(struct request *x)
 {
     enum next next = GO_ON;
-    while (next == GO_ON) {
+    while (next <= STEP_AGAIN) {
         next = phases[x->phase](x);
-        x->phase += next == GO_ON ? 1 : 0;
+        if (next == GO_ON)
+            x->phase++;
+        else if (next == STEP_AGAIN)
+            x->phase = STEP;
     }
     assert((next == ANSWERED) == (x->status != 0));
 }

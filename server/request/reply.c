@@ -32,7 +32,7 @@ json_t *reply_describe_error(const struct error *err)
                      status_type(err->status), "param", json_text(err->param), "code", status_code(err->status));
 }
 
-void reply_send_text(struct request *x, unsigned status, char *text)
+enum status reply_send_text(struct request *x, unsigned status, char *text)
 {
     static const char no_memory[] =
         "{\"error\":{\"message\":\"out of memory for the answer; try again later\",\"type\":"
@@ -42,14 +42,14 @@ void reply_send_text(struct request *x, unsigned status, char *text)
         status = status_http(ERR_NOMEM);
         x->error = ERR_NOMEM;
     }
-    request_reply(x, status, "application/json", text, text != NULL ? strlen(text) : 0);
+    return request_reply(x, status, "application/json", text, text != NULL ? strlen(text) : 0);
 }
 
-void reply_send_json(struct request *x, unsigned status, json_t *value)
+enum status reply_send_json(struct request *x, unsigned status, json_t *value)
 {
     char *text = json_print(value, REPLY_JSON_FLAGS);
     json_decref(value);
-    reply_send_text(x, status, text);
+    return reply_send_text(x, status, text);
 }
 
 /* A picture that curl has read by -d has lost its line ends, and comes as a form, which curl says by itself then. */
@@ -62,6 +62,13 @@ static const char *hint_for(const struct request *x, const struct error *err)
                : "";
 }
 
+void reply_retry_after(struct request *x, double seconds)
+{
+    char text[16];
+    (void)snprintf(text, sizeof text, "%.0f", seconds);
+    request_add_header(x, "Retry-After", text);
+}
+
 void reply_send_error(struct request *x, const struct error *found)
 {
     struct error with_hint = *found;
@@ -69,35 +76,13 @@ void reply_send_error(struct request *x, const struct error *found)
     const size_t said = strnlen(found->message, ERROR_MESSAGE_MAX);
     (void)snprintf(with_hint.message + said, sizeof with_hint.message - said, "%s", hint_for(x, found));
     const unsigned http = status_http(err->status);
-    if (http == 503 && err->status != ERR_SESSIONS) { /* sessions end, however long the queue is */
-        char seconds[16];
-        (void)snprintf(seconds, sizeof seconds, "%u", queue_retry_after_s(x->service->queue));
-        request_add_header(x, "Retry-After", seconds);
-    }
+    if (http == 503 && err->status != ERR_SESSIONS) /* sessions end, however long the queue is */
+        reply_retry_after(x, queue_retry_after_s(x->service->queue));
     if (err->status == ERR_TIMEOUT) /* OpenAI's clients would have what was too much computed twice more */
         request_add_header(x, "X-Should-Retry", "false");
     x->error = err->status;
-    reply_send_json(x, http,
-                    x->is_below_v2 ? json_pack("{s:o}", "error", json_text(err->message)) : reply_describe_error(err));
-}
-
-bool reply_refuse(struct request *x, enum status st, const char *param, const char *format, ...)
-{
-    char message[ERROR_MESSAGE_MAX];
-    struct error err;
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    (void)error_set_param(&err, st, param, "%s", message);
-    reply_send_error(x, &err);
-    return false;
-}
-
-void reply_send_job_error(struct request *x, const struct job *j)
-{
-    const struct job_result *r = job_result(j);
-    (void)reply_refuse(x, r->status, r->param, "%s", r->message);
+    (void)reply_send_json(
+        x, http, x->is_below_v2 ? json_pack("{s:o}", "error", json_text(err->message)) : reply_describe_error(err));
 }
 
 json_t *reply_base64(const uint8_t *bytes, size_t size)

@@ -14,17 +14,14 @@ struct job;
 /* JSON numbers have enough digits for a float32, or for a time in microseconds. */
 #define REPLY_JSON_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9))
 
-/* Answer with a text of JSON, or with a value, which is taken; NULL stands for want of memory. */
-void reply_send_text(struct request *x, unsigned status, char *text);
-void reply_send_json(struct request *x, unsigned status, json_t *value);
+/* Answer with a text of JSON, or with a value, which is taken; NULL stands for want of memory. Return OK. */
+enum status reply_send_text(struct request *x, unsigned status, char *text);
+enum status reply_send_json(struct request *x, unsigned status, json_t *value);
 /* Answer with an error; 503 with Retry-After, by the length of the queue. The Retry-After of a 429 and of ERR_SESSIONS
  * is added by whoever refuses. */
 void reply_send_error(struct request *x, const struct error *err);
-/* The same in words; param: what is at fault, or "". Returns false. */
-bool reply_refuse(struct request *x, enum status st, const char *param, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-/* Answer with the error that a job ended with. */
-void reply_send_job_error(struct request *x, const struct job *j);
+/* The answer to come says when to try again. */
+void reply_retry_after(struct request *x, double seconds);
 
 /* {"error": {"message", "type", "param", "code"}}, empty ones null. Returns NULL for want of memory. */
 json_t *reply_describe_error(const struct error *err);

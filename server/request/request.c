@@ -1,6 +1,8 @@
 /* request.c - see request.h: what a client sent. */
 #include "server/request/request.h"
 
+#include <stdalign.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -12,6 +14,31 @@
 #include "server/request/service.h"
 
 _Static_assert(REQUEST_CLIENT_BYTES >= INET6_ADDRSTRLEN, "any address fits");
+
+struct request_block {
+    struct request_block *next;
+    alignas(max_align_t) unsigned char bytes[];
+};
+
+void *request_alloc(struct request *x, size_t bytes, struct error *err)
+{
+    struct request_block *b = calloc(1, sizeof *b + bytes);
+    if (b == NULL) {
+        (void)error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+        return NULL;
+    }
+    b->next = x->memory;
+    x->memory = b;
+    return b->bytes;
+}
+
+void request_free_all(struct request *x)
+{
+    for (struct request_block *b = x->memory, *next; b != NULL; b = next) {
+        next = b->next;
+        free(b);
+    }
+}
 
 const char *request_header(const struct request *x, const char *name)
 {

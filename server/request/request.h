@@ -34,7 +34,9 @@ struct route;
 struct service;
 struct settings;
 
-typedef void request_handler(struct request *x);
+/* What a route does: it answers, or waits for a job and names the step that is next (request_await, request_run_job), or
+ * returns an error, which is then the answer. */
+typedef enum status request_step(struct request *x, struct error *err);
 
 /* What a stream's reader returns: a piece of text, nothing before the job's next news, or the end; or it cannot go on,
  * and the connection is cut. */
@@ -91,8 +93,9 @@ struct request {
     uint64_t picture_bytes; /* that its pictures count towards the key's rate, beyond those of the body */
 
     /* the work, await.c's */
+    request_step *step;        /* the next: once its job is ready, if it waits for one */
+    struct job *made;          /* by the step before, and not yet submitted; a reference. NULL: none */
     struct job *job;           /* awaited, from request_await on; a reference */
-    request_handler *next;     /* called once the job is ready */
     struct watch watch;        /* the watcher's */
     struct http_mail mail;     /* posted when the job has news */
     atomic_int stage;          /* enum request_stage */
@@ -124,7 +127,8 @@ struct request {
 
     /* the endpoint's own */
     void *state;
-    void (*state_free)(void *); /* called at the end, if there is a state */
+    void (*state_free)(void *);   /* at the end: what of it does not come from request_alloc; NULL: nothing */
+    struct request_block *memory; /* what request_alloc gave */
 };
 
 /* ---- one of them, its HTTP thread -------------------------------------------------------------------------------- */
@@ -132,6 +136,9 @@ struct request {
 /* May it be read as HTTP, and may a body of that size come? Errors: ERR_ARGUMENT, ERR_NOT_FOUND, ERR_METHOD, ERR_LENGTH,
  * ERR_TOO_LARGE, ERR_URL. */
 enum status request_check_framing(struct request *x, struct error *err);
+/* So many bytes, zeroed, which are freed with the request. NULL: ERR_NOMEM. */
+void *request_alloc(struct request *x, size_t bytes, struct error *err);
+void request_free_all(struct request *x);
 /* NULL where there is none. */
 const char *request_header(const struct request *x, const char *name);
 /* How many headers of that name there are; *ret is the last, if there is one. */
@@ -160,16 +167,16 @@ enum status request_reserve_answer(struct request *x, size_t bytes, struct error
 /* Add a header to the coming answer; `name` is a string literal. */
 void request_add_header(struct request *x, const char *name, const char *value);
 /* Answer; `body` is malloc'd and taken. Without a type there is no body. One for which there is no room is dropped, and
- * answered with an error. A request is answered once. */
-void request_reply(struct request *x, unsigned status, const char *type, char *body, size_t bytes);
+ * answered with an error. A request is answered once. Returns OK, as a step does that has answered. */
+enum status request_reply(struct request *x, unsigned status, const char *type, char *body, size_t bytes);
 /* Answer 200 with what the reader gives, piece by piece. The reader is called first while the library sends, and after
  * each REQUEST_LATER again once the job has news. After ping_ms of silence the awaited job gets job_ping. */
 void request_reply_stream(struct request *x, const char *type, request_reader *reader);
 
-/* Suspend the request until job_await says that the job is ready, then call `next`, perhaps at once. The job has been
- * submitted; a reference is taken. If the client leaves or the job's deadline passes, the job is cancelled. Again for
- * another job only once the one before is done, to which the request's reference then ends. */
-void request_await(struct request *x, struct job *job, request_handler *next);
+/* The request goes on with `next` once the job is ready (job_await), which has been submitted; a reference is taken. If
+ * the client leaves or the job's deadline passes, the job is cancelled. Again for another job only once the one before
+ * is done, to which the request's reference then ends. */
+void request_await(struct request *x, struct job *job, request_step *next);
 
 /* ---- all that are active, an HTTP thread ------------------------------------------------------------------------- */
 

@@ -8,7 +8,6 @@
 #include "config/settings.h"
 #include "server/request/cors.h"
 #include "server/request/hosts.h"
-#include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/service.h"
 
@@ -100,15 +99,9 @@ static enum status check_origin(const struct request *x, const struct host *host
                            json_quote(origin).text);
 }
 
-bool request_host_check(struct request *x, const char *target)
+enum status request_host_check(const struct request *x, struct error *err)
 {
     struct host host = {.is_address = false};
-    struct error err;
-    enum status st = x->is_local ? OK : check_host(&host, x, target, &err);
-    if (st == OK)
-        st = check_origin(x, &host, &err);
-    if (st == OK)
-        return true;
-    reply_send_error(x, &err);
-    return false;
+    const enum status st = x->is_local ? OK : check_host(&host, x, x->target, err);
+    return st == OK ? check_origin(x, &host, err) : st;
 }

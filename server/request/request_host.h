@@ -3,15 +3,15 @@
 #ifndef SERVER_REQUEST_REQUEST_HOST_H
 #define SERVER_REQUEST_REQUEST_HOST_H
 
-#include <stdbool.h>
+#include "config/status.h"
 
 struct request;
 
 /* Where the path of a request target begins, which may name the server too (RFC 9112, 3.2.2). */
 const char *request_host_path(const char *target);
 
-/* May a request for that host, from that page, be answered? False: it was answered with 400 or 403. What comes through
- * a Unix socket may name any host: no browser gets there by itself. x->kind is set. */
-bool request_host_check(struct request *x, const char *target);
+/* May a request for that host, from that page, be answered? What comes through a Unix socket may name any host: no
+ * browser gets there by itself. x->kind is set. Errors: ERR_ARGUMENT, ERR_FORBIDDEN. */
+enum status request_host_check(const struct request *x, struct error *err);
 
 #endif

@@ -16,28 +16,26 @@
 #include "server/request/service.h"
 #include "server/request/workers.h"
 
-static void refuse_full(struct request *x)
+static enum status refuse_full(const struct request *x, struct error *err)
 {
-    (void)reply_refuse(x, ERR_FULL, "", "the queue is full: %u jobs are waiting", x->service->settings->queue_jobs_max);
+    return error_set(err, ERR_FULL, "the queue is full: %u jobs are waiting", x->service->settings->queue_jobs_max);
 }
 
-bool request_job_refuse_if_full(struct request *x)
+enum status request_job_check_room(const struct request *x, struct error *err)
 {
-    if (queue_has_room(x->service->queue, &x->client))
-        return false;
-    refuse_full(x);
-    return true;
+    return queue_has_room(x->service->queue, &x->client) ? OK : refuse_full(x, err);
 }
 
-void *request_job_begin(struct request *x, size_t bytes, void (*state_free)(void *state))
+enum status request_run_job(struct request *x, enum status st, struct job *j, request_step *next)
 {
-    if (request_job_refuse_if_full(x))
-        return NULL;
-    x->state = calloc(1, bytes);
-    x->state_free = state_free;
-    if (x->state == NULL)
-        (void)reply_refuse(x, ERR_NOMEM, "", "out of memory for the request; try again later");
-    return x->state;
+    if (st != OK) {
+        job_release(j);
+        return st;
+    }
+    request_drop_body(x);
+    x->made = j;
+    x->step = next;
+    return OK;
 }
 
 void request_job_charge_pixels(struct request *x, uint64_t pixels)
@@ -63,52 +61,23 @@ static enum status submit(const struct service *s, struct job *j, uint64_t deadl
                           needs_engine ? j->model->lane : 0, deadline_ns, err);
 }
 
-void request_job_submit(struct request *x, struct job *j, request_handler *next)
+enum status request_job_submit(struct request *x, struct error *err)
 {
     const struct service *s = x->service;
     const uint64_t timeout_ms = x->timeout_ms != 0 ? x->timeout_ms : s->settings->timeout_ms;
-    struct error err;
-    if (authorise_priority(x, j->item.priority, &err) != OK) {
-        job_release(j);
-        reply_send_error(x, &err);
-        return;
-    }
-    if (!authorise_job(x, j)) {
-        job_release(j);
-        return;
-    }
-    if (request_reserve_answer(x, j->answer_bytes, &err) != OK) {
-        authorise_no_job(x);
-        job_release(j);
-        reply_send_error(x, &err);
-        return;
-    }
+    struct job *j = x->made;
+    x->made = NULL;
     j->keeps_prefixes = true;
     j->prefix_owner = prefix_owner(x);
     j->item.client = x->client;
-    (void)error_set(&err, ERR_UNAVAILABLE, "the server is shutting down");
-    const enum status st = submit(s, j, x->received_ns + timeout_ms * CLOCK_NS_PER_MS, &err);
+    (void)error_set(err, ERR_UNAVAILABLE, "the server is shutting down");
+    enum status st = submit(s, j, x->received_ns + timeout_ms * CLOCK_NS_PER_MS, err);
     if (st == OK)
-        request_await(x, j, next);
-    else
-        authorise_no_job(x);
-    if (st == ERR_FULL)
-        refuse_full(x);
-    else if (st != OK)
-        reply_send_error(x, &err);
+        request_await(x, j, x->step);
+    else if (st == ERR_FULL)
+        st = refuse_full(x, err);
     job_release(j);
-}
-
-void request_job_submit_or_refuse(struct request *x, enum status st, const struct error *err, struct job *j,
-                                  request_handler *next)
-{
-    if (st == OK) {
-        request_drop_body(x);
-        request_job_submit(x, j, next);
-    } else {
-        job_release(j);
-        reply_send_error(x, err);
-    }
+    return st;
 }
 
 json_t *request_job_timings(const struct request *x)
@@ -128,13 +97,11 @@ void request_job_note_times(struct request *x)
     x->compute_ms = reply_milliseconds(r->started_ns, r->computed_ns != 0 ? r->computed_ns : r->done_ns);
 }
 
-bool request_job_ended_well(struct request *x)
+enum status request_job_check(struct request *x, struct error *err)
 {
+    const struct job_result *r = job_result(x->job);
     request_job_note_times(x);
-    if (job_result(x->job)->status == OK)
-        return true;
-    reply_send_job_error(x, x->job);
-    return false;
+    return r->status == OK ? OK : error_set_param(err, r->status, r->param, "%s", r->message);
 }
 
 void request_job_tell_dropped(struct request *x)

@@ -12,27 +12,23 @@
 
 struct job;
 
-/* True: the queue is full, and the request was answered so, before any work is spent on it. */
-bool request_job_refuse_if_full(struct request *x);
+/* Is there room for another job of the request's client? Errors: ERR_FULL. */
+enum status request_job_check_room(const struct request *x, struct error *err);
 
-/* How an endpoint with a state begins: makes one of so many zeros, x->state. NULL: the request was answered, since
- * the queue is full or there is no memory. */
-void *request_job_begin(struct request *x, size_t bytes, void (*state_free)(void *state));
+/* How a step ends that makes a job: with OK the engine is to do it, by way of the workers if it has work for them, and
+ * the request goes on with `next` when it is ready; the body is dropped, unless it was kept. Takes `j`, which may be
+ * non-NULL despite an error, or NULL. Returns `st`. */
+enum status request_run_job(struct request *x, enum status st, struct job *j, request_step *next);
+/* Submit the job that was made. Errors: ERR_FULL, ERR_UNAVAILABLE, as workers_submit. */
+enum status request_job_submit(struct request *x, struct error *err);
 
 /* The request's pictures have so many pixels, as their files say. A key's rate of bytes counts a byte for each
- * PICTURE_BLOCK_PIXELS at least, so that a small file brings no great work for nothing. Before request_job_submit. */
+ * PICTURE_BLOCK_PIXELS at least, so that a small file brings no great work for nothing. Before
+ * request_run_job. */
 void request_job_charge_pixels(struct request *x, uint64_t pixels);
 
-/* Submit a job to the engine, by way of the workers if it has work for them, and continue with `next` when it is ready,
- * or answer with an error. Takes `j`. */
-void request_job_submit(struct request *x, struct job *j, request_handler *next);
-/* How most endpoints end: with OK, drop the body, unless it was kept, and request_job_submit; else answer with
- * the error. Takes `j`, which may be non-NULL despite an error, or NULL. */
-void request_job_submit_or_refuse(struct request *x, enum status st, const struct error *err, struct job *j,
-                                  request_handler *next);
-
-/* Notes the times of the awaited job, which is done. False: it was answered with the error that it ended with. */
-bool request_job_ended_well(struct request *x);
+/* Notes the times of the awaited job, which is done. Errors: what it ended with. */
+enum status request_job_check(struct request *x, struct error *err);
 /* How long the awaited job, which is done or streaming, took: for a generating endpoint's answer; and for
  * Server-Timing. */
 json_t *request_job_timings(const struct request *x);

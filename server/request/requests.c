@@ -152,13 +152,15 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     /* The next request may begin after idling, and must then arrive in time. */
     atomic_store_explicit(&x->connection->idle_ns, clock_now_ns(), memory_order_relaxed);
     http_expect_within(x->connection, (uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms);
-    if (x->state != NULL)
+    if (x->state_free != NULL)
         x->state_free(x->state);
+    job_release(x->made);
     job_release(j);
     hosted_model_release(x->hosted);
     json_decref(x->query);
     request_drop_body(x);
     free(x->piece);
+    request_free_all(x);
     (void)atomic_fetch_sub(&x->all->count, 1);
     free(x);
 }
@@ -167,8 +169,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
 
 static void cut_upload(struct body *b)
 {
-    http_cut(((struct request *)(void *)((char *)b - offsetof(struct request, body)))->connection,
-             ERR_NOMEM);
+    http_cut(((struct request *)(void *)((char *)b - offsetof(struct request, body)))->connection, ERR_NOMEM);
 }
 
 enum status requests_check(const struct settings *s, struct error *err)

@@ -13,6 +13,7 @@ struct field_list;
 struct settings;
 
 enum route_body { NO_BODY, BODY, MAYBE_BODY };
+enum route_use { TELLS, COMPUTES }; /* what computes makes jobs for the engine, for which there must be room */
 
 struct route {
     const char *method, *path; /* {} in place of each segment that is a name */
@@ -20,7 +21,8 @@ struct route {
     enum route_body body;
     unsigned types; /* that the body may be declared as (request_type.h) */
     size_t most;    /* bytes that the body may be declared to have */
-    request_handler *handler;
+    enum route_use use;
+    request_step *step;
     const struct field_list *query;  /* the parameters of its query; empty: none */
     const struct field_list *fields; /* of its body's JSON object; empty: there is none, or it is not read by a list */
     const char *query_name, *fields_name; /* of the lists, as openapi.json has them */
