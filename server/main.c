@@ -300,8 +300,8 @@ static bool wait_for_exchanges(struct daemon *d, uint32_t wait_ms)
 static void move(void *arg, struct request *x)
 {
     (void)arg;
-    if (x->job != NULL && x->job->moves)
-        job_cancel(x->job, ERR_UNAVAILABLE);
+    if (job_look(&x->job).moves)
+        job_cancel(&x->job, ERR_UNAVAILABLE);
 }
 
 /* Wait until all connections have ended, for the last answers on them, as wait_for_exchanges does. */

@@ -67,7 +67,7 @@ static json_t *describe(const struct job *j, uint32_t input, uint32_t top_k)
 {
     const struct model *m = j->model->model;
     const float *logits = classify_job_of(j)->logits + (size_t)input * m->config.classes;
-    const struct request_side side = request_inputs_side(j, input);
+    const struct picture_side side = picture_inputs_side(j, input);
     json_t *predictions = describe_predictions(&m->config, logits, top_k);
     if (m->config.input != INPUT_IMAGE)
         return json_pack("{s:s, s:o}", "model", m->name, "predictions", predictions);
@@ -77,9 +77,9 @@ static json_t *describe(const struct job *j, uint32_t input, uint32_t top_k)
 
 static enum status answer(struct request *x, struct error *err)
 {
-    struct job *j = x->job;
+    struct job *j = &x->job;
     const uint32_t top_k = ((const struct classification *)x->state)->top_k, count = classify_job_of(j)->count;
-    request_inputs_done(j);
+    picture_inputs_done(j);
     const enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
@@ -92,14 +92,14 @@ static enum status answer(struct request *x, struct error *err)
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* Add what was found of pictures: parts of a form, which messages name, or the body. */
-static enum status add_files(struct request_inputs *r, const struct multipart_part *files, size_t count,
+static enum status add_files(struct picture_inputs *r, const struct multipart_part *files, size_t count,
                              struct error *err)
 {
     enum status st = OK;
     for (size_t i = 0; i < count && st == OK; i++) {
         char param[PARAM_MAX];
         (void)snprintf(param, sizeof param, "%.5s[%zu]", files[i].name, i);
-        st = request_inputs_add_file(r, files[i].bytes, files[i].size, files[i].type,
+        st = picture_inputs_add_file(r, files[i].bytes, files[i].size, files[i].type,
                                      files[i].name[0] != '\0' ? param : NULL, err);
     }
     return st;
@@ -138,8 +138,7 @@ static enum status check_files(const struct given *g, struct error *err)
 }
 
 /* Find the model, then read what it is to classify. */
-static enum status read_input(struct request *x, const struct fields *f, const struct given *g,
-                              struct request_inputs **ret, struct error *err)
+static enum status read_input(struct request *x, const struct fields *f, const struct given *g, struct error *err)
 {
     struct classification *state = x->state;
     struct hosted_model *model;
@@ -152,24 +151,29 @@ static enum status read_input(struct request *x, const struct fields *f, const s
         return st;
     const uint32_t classes = model->model->config.classes;
     state->top_k = (uint32_t)f->top_k < classes ? (uint32_t)f->top_k : classes;
-    struct request_inputs *r = *ret = request_inputs_create(model, json_string_value(f->size), err);
-    if (r == NULL)
-        return ERR_NOMEM;
+    struct picture_inputs *r;
+    st = classify_begin(&x->job, err);
+    if (st == OK)
+        st = picture_inputs_create(&r, x, NULL, json_string_value(f->size), err);
+    if (st != OK)
+        return st;
     if (f->text != NULL)
-        return request_inputs_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
-    return g->is_json ? request_images_add(x, r, f->images, err) : add_files(r, g->files, g->count, err);
+        st = picture_inputs_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
+    else
+        st = g->is_json ? request_images_add(r, f->images, err) : add_files(r, g->files, g->count, err);
+    return st == OK ? picture_inputs_make_job(r, false, err) : st;
 }
 
 /* The fields of the body's object, or of its form, override the query's. */
-static enum status prepare(struct request *x, struct job **ret, struct error *err)
+enum status api_classify(struct request *x, struct error *err)
 {
-    struct request_inputs *r = NULL;
     const struct settings *settings = x->service->settings;
     struct given g = {.is_json = request_type_is(x, "application/json"),
                       .is_form = request_type_is(x, "multipart/form-data")};
     struct fields f = {.top_k = TOP_K_DEFAULT};
     json_t *object = NULL;
-    enum status st = fields_read(&classify_query, x->query, settings, &f, err);
+    x->state = request_alloc(x, sizeof(struct classification), err);
+    enum status st = x->state != NULL ? fields_read(&classify_query, x->query, settings, &f, err) : ERR_NOMEM;
     if (st == OK && g.is_json)
         st = request_json_parse(&object, x->body.bytes, x->body.size, err);
     else if (st == OK && (object = json_object()) == NULL)
@@ -179,19 +183,7 @@ static enum status prepare(struct request *x, struct job **ret, struct error *er
     if (st == OK)
         st = fields_read(&classify_fields, object, settings, &f, err);
     if (st == OK)
-        st = read_input(x, &f, &g, &r, err);
-    if (st == OK)
-        st = request_picture_job(x, r, ret, err);
-    else
-        request_inputs_free(r);
+        st = read_input(x, &f, &g, err);
     json_decref(object);
-    return st;
-}
-
-enum status api_classify(struct request *x, struct error *err)
-{
-    struct job *j = NULL;
-    x->state = request_alloc(x, sizeof(struct classification), err);
-    const enum status st = x->state != NULL ? prepare(x, &j, err) : ERR_NOMEM;
-    return request_run_job(x, st, j, answer);
+    return st == OK ? request_run_job(x, answer) : st;
 }

@@ -54,6 +54,8 @@ const struct field_list complete_query = FIELDS_OF(table);
 /* The exchange's state. */
 struct completion {
     uint32_t scale;
+    char *png; /* what is answered, unless it is rows */
+    size_t png_bytes;
     bool streams, said_finish;
     struct multipart_part given;
     uint32_t read[COMPLETE_SAMPLES_MAX]; /* rows that were sent */
@@ -61,27 +63,17 @@ struct completion {
 
 enum { NS_PAINTED = 100 }; /* of a pixel that is painted and encoded; measured, roughly */
 
-/* What the job's work needs, and its result. */
-struct completing {
-    struct request_inputs source; /* first; without a picture no more than the work */
-    uint32_t scale;
-    char *png; /* what is answered, unless it is rows */
-    size_t png_bytes;
-};
-
-static void completing_free(struct job_work *k)
-{
-    struct completing *s = (struct completing *)k;
-    request_inputs_clear(&s->source);
-    free(s->png);
-    free(s);
-}
-
 /* ---- the picture ----------------------------------------------------------------------------------------------- */
+
+/* The request begins with its job. */
+static struct completion *state_of(struct job *j)
+{
+    return ((struct request *)(void *)j)->state;
+}
 
 static enum status conclude(struct job *j, struct error *err)
 {
-    struct completing *s = (struct completing *)j->work;
+    struct completion *s = state_of(j);
     const struct complete_job *c = complete_job_of(j);
     const struct complete_input *in = &c->in;
     const uint32_t *size = j->model->model->config.size;
@@ -95,18 +87,19 @@ static enum status conclude(struct job *j, struct error *err)
 }
 
 /* The model's rows of the picture. */
-static enum status fill(struct job *j, uint32_t i, const struct request_seen *seen, struct error *err)
+static enum status fill(struct job *j, uint32_t i, const struct picture_seen *seen, struct error *err)
 {
     (void)i;
-    (void)err;
-    complete_job_fill(j, seen->pixels);
-    return OK;
+    const enum status st = job_defer(j, free, seen->pixels, err);
+    if (st == OK)
+        complete_fill(j, seen->pixels);
+    return st;
 }
 
 static enum status answer_picture(struct request *x, struct error *err)
 {
-    struct job *j = x->job;
-    struct completing *s = (struct completing *)j->work;
+    struct job *j = &x->job;
+    struct completion *s = x->state;
     char seed[24];
     enum status st = request_job_check(x, err);
     if (st == OK)
@@ -138,7 +131,7 @@ static enum request_piece say_rows(const struct job *j, uint32_t sample, uint32_
 
 static enum request_piece say_finish(struct request *x, char **piece, size_t *bytes)
 {
-    const struct job *j = x->job;
+    const struct job *j = &x->job;
     const struct complete_input *in = &complete_job_of(j)->in;
     const struct job_result *r = job_result(j);
     struct completion *state = x->state;
@@ -159,11 +152,11 @@ static enum request_piece read_piece(struct request *x, char **piece, size_t *by
 {
     struct completion *state = x->state;
     uint32_t sample, rows;
-    switch (complete_read_rows(x->job, state->read, &sample, &rows)) {
+    switch (complete_read_rows(&x->job, state->read, &sample, &rows)) {
     case JOB_EVENT_BYTES: {
         const uint32_t from = state->read[sample];
         state->read[sample] = rows;
-        return say_rows(x->job, sample, from, rows, piece, bytes);
+        return say_rows(&x->job, sample, from, rows, piece, bytes);
     }
     case JOB_EVENT_PING:
         return event_say_ping(piece, bytes);
@@ -209,59 +202,51 @@ static enum status check(const struct request *x, const struct hosted_model *e, 
     return OK;
 }
 
-/* What is to be done besides drawing sub-pixels. */
-static enum status plan(struct request *x, struct completing *s, struct hosted_model *e,
-                        const struct complete_input *in, struct error *err)
+static void free_png(void *state)
 {
-    const struct completion *state = x->state;
-    struct job_work *k = &s->source.work;
-    const struct picture_grid g = picture_grid_lay_out(in->samples, e->model->config.size, state->scale);
+    free(((struct completion *)state)->png);
+}
+
+/* What is to be done besides drawing sub-pixels. */
+static enum status plan(struct request *x, const struct complete_input *in, struct error *err)
+{
+    struct completion *state = x->state;
+    struct job_work *k = &x->job.work;
+    const struct picture_grid g = picture_grid_lay_out(in->samples, x->job.model->model->config.size, state->scale);
     const uint64_t painted = (uint64_t)g.width * g.height;
-    s->scale = state->scale;
+    struct picture_inputs *source;
     if (!in->stream) {
         k->conclude = conclude;
         k->conclude_ns = NS_PAINTED * painted;
         k->conclude_bytes = 6 * painted;
     }
-    if (state->given.size == 0)
-        return OK;
-    const enum status st = request_inputs_init(&s->source, e, fill, NULL, err);
-    return st == OK ? request_picture_add(&s->source, x, &state->given, err) : st;
+    enum status st = job_defer(&x->job, free_png, state, err);
+    if (st == OK && state->given.size > 0) {
+        st = picture_inputs_create(&source, x, fill, NULL, err);
+        if (st == OK)
+            st = request_picture_add(source, &state->given, err);
+    }
+    return st;
 }
 
-static enum status build(struct request *x, struct hosted_model *e, const struct fields *f, struct job **ret,
-                         struct error *err)
+static enum status build(struct request *x, const struct fields *f, struct error *err)
 {
-    struct completion *state = x->state;
-    const struct model_config *c = &e->model->config;
+    const struct model_config *c = &x->job.model->model->config;
     struct complete_input in = {
         .row_count = 3 * c->size[1],
         .total = 3 * c->size[1] * c->size[0],
         .known_count = 3 * c->size[1] * (uint32_t)f->rows,
         .samples = (uint32_t)f->n,
-        .stream = state->streams,
+        .stream = ((const struct completion *)x->state)->streams,
     };
     sampler_options_default(&in.sampler);
     generate_set_sampler(&in.sampler, &f->sampler);
     in.sampler.seed = f->seed >= 0 ? (uint64_t)f->seed : request_draw_seed();
-    struct completing *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    s->source.work.free = completing_free;
-    enum status st = plan(x, s, e, &in, err);
-    if (st == OK) {
-        st = complete_job_create(ret, e, &in);
-        if (st == OK) {
-            job_set_work(*ret, &s->source.work);
-            return OK;
-        }
-        (void)error_set(err, st, "out of memory for the request; try again later");
-    }
-    completing_free(&s->source.work);
-    return st;
+    const enum status st = complete_begin(&x->job, &in, err);
+    return st == OK ? plan(x, &in, err) : st;
 }
 
-static enum status read_request(struct request *x, struct job **ret, struct error *err)
+static enum status read_request(struct request *x, struct error *err)
 {
     struct completion *state = x->state;
     struct fields f = {.sampler = SAMPLER_FIELDS_UNSAID, .rows = -1, .n = 1, .scale = 1, .seed = -1};
@@ -277,13 +262,12 @@ static enum status read_request(struct request *x, struct job **ret, struct erro
     x->timeout_ms = (uint32_t)f.timeout_ms;
     state->streams = events_wanted(x, f.stream);
     st = check(x, e, &f, err);
-    return st == OK ? build(x, e, &f, ret, err) : st;
+    return st == OK ? build(x, &f, err) : st;
 }
 
 enum status api_complete(struct request *x, struct error *err)
 {
-    struct job *j = NULL;
     struct completion *state = x->state = request_alloc(x, sizeof *state, err);
-    const enum status st = state != NULL ? read_request(x, &j, err) : ERR_NOMEM;
-    return request_run_job(x, st, j, state->streams ? answer_events : answer_picture);
+    const enum status st = state != NULL ? read_request(x, err) : ERR_NOMEM;
+    return st == OK ? request_run_job(x, state->streams ? answer_events : answer_picture) : st;
 }

@@ -32,31 +32,31 @@ const struct field_list compress_query = FIELDS_OF(table);
 /* The exchange's state. */
 struct coding {
     bool restores;
-    struct archive_blocks blocks; /* owned by the job once it is made; these pointers remain */
+    struct archive_blocks blocks; /* the job's */
     struct archive archive;       /* the one to restore; `blocks` in it is NULL */
 };
 
 /* ---- the answer ------------------------------------------------------------------------------------------------- */
 
-/* What came of the blocks; a text that is right is the answer's, and *text becomes NULL. */
-static enum status say(struct request *x, uint8_t **text, struct error *err)
+/* What came of the blocks; a text that is right is the answer's. */
+static enum status say(struct request *x, struct error *err)
 {
-    const struct coding *c = x->state;
-    uint8_t *bytes = *text;
+    struct coding *c = x->state;
+    uint8_t *bytes = c->blocks.text;
     size_t size = c->archive.text_bytes;
-    const enum status st = c->restores ? archive_check_text(&c->archive, *text, err)
-                                       : archive_make(&bytes, &size, &c->blocks, &x->hosted->identity, err);
+    const enum status st = c->restores ? archive_check_text(&c->archive, bytes, err)
+                                       : archive_make(&bytes, &size, &c->blocks, &x->job.model->identity, err);
     if (st != OK)
         return st;
     if (c->restores)
-        *text = NULL;
+        c->blocks.text = NULL;
     return request_reply(x, 200, "application/octet-stream", (char *)bytes, size);
 }
 
 static enum status answer(struct request *x, struct error *err)
 {
     const enum status st = request_job_check(x, err);
-    return st == OK ? say(x, &code_job_of(x->job)->in.text, err) : st;
+    return st == OK ? say(x, err) : st;
 }
 
 /* ---- requests --------------------------------------------------------------------------------------------------- */
@@ -84,40 +84,33 @@ static enum status open_body(struct request *x, struct coding *c, struct error *
     if (st == OK)
         st = archive_read(&c->archive, x->body.bytes, x->body.size, err);
     if (st == OK)
-        st = model_identity_check(&x->hosted->identity, &c->archive.id, "the archive", "body", err);
+        st = model_identity_check(&x->job.model->identity, &c->archive.id, "the archive", "body", err);
     if (st == OK)
         st = archive_open(&c->blocks, &c->archive, err);
     c->archive.blocks = NULL; /* the body is about to be dropped */
     return st;
 }
 
-/* *ret: the job that codes the blocks; left NULL if there is nothing to code. */
-static enum status prepare(struct request *x, struct coding *c, struct job **ret, struct error *err)
+static void clear_blocks(void *blocks)
 {
-    const struct job_kind *kind = c->restores ? &job_kind_decompress : &job_kind_compress;
-    enum status st = read_query(x, err);
-    if (st == OK)
-        st = c->restores ? open_body(x, c, err) : split_body(x, c, err);
-    if (st != OK || c->blocks.count == 0)
-        return st;
-    st = code_job_create(ret, kind, x->hosted, &c->blocks);
-    return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
+    archive_blocks_clear(blocks);
 }
 
 static enum status code(struct request *x, bool restores, struct error *err)
 {
-    struct job *j = NULL;
     struct coding *c = x->state = request_alloc(x, sizeof *c, err);
-    if (c == NULL)
+    if (c == NULL || job_defer(&x->job, clear_blocks, &c->blocks, err) != OK)
         return ERR_NOMEM;
     c->restores = restores;
-    enum status st = prepare(x, c, &j, err);
-    if (j != NULL)
-        return request_run_job(x, st, j, answer);
+    enum status st = read_query(x, err);
     if (st == OK)
-        st = say(x, &c->blocks.text, err);
-    archive_blocks_clear(&c->blocks);
-    return st;
+        st = restores ? open_body(x, c, err) : split_body(x, c, err);
+    if (st != OK)
+        return st;
+    if (c->blocks.count == 0) /* there is nothing to code */
+        return say(x, err);
+    st = code_begin(&x->job, restores ? &job_kind_decompress : &job_kind_compress, &c->blocks, err);
+    return st == OK ? request_run_job(x, answer) : st;
 }
 
 enum status api_compress(struct request *x, struct error *err)

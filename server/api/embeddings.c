@@ -115,11 +115,11 @@ static json_t *describe_all(const struct job *j, bool base64, float *room, uint3
 
 static enum status answer(struct request *x, struct error *err)
 {
-    struct job *j = x->job;
+    struct job *j = &x->job;
     const struct embedding *state = x->state;
     const uint32_t dim = engine_info(j->model->engine)->dim;
     if (j->kind == &job_kind_classify)
-        request_inputs_done(j);
+        picture_inputs_done(j);
     const enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
@@ -215,97 +215,87 @@ static enum status check_texts(const struct prompts *p, const struct hosted_mode
 }
 
 /* For a generating model. Takes p->bytes on OK. */
-static enum status make_streams(struct prompts *p, struct hosted_model *m, struct job **ret, struct error *err)
+static enum status begin_streams(struct request *x, struct prompts *p, struct error *err)
 {
     struct embed_input in = {.texts = p->bytes, .count = p->count};
     memcpy(in.ends, p->ends, sizeof in.ends);
-    if (embed_job_create(ret, m, &in) != OK)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    p->bytes = NULL;
-    return OK;
+    enum status st = embed_begin(&x->job, &in, err);
+    if (st == OK)
+        st = job_defer(&x->job, free, p->bytes, err);
+    if (st == OK)
+        p->bytes = NULL;
+    return st;
 }
 
-static enum status add_texts(struct request_inputs *r, const struct prompts *p, struct error *err)
+static enum status add_texts(struct picture_inputs *r, const struct prompts *p, struct error *err)
 {
     enum status st = OK;
     for (uint32_t i = 0; i < p->count && st == OK; i++) {
         const size_t from = i > 0 ? p->ends[i - 1] : 0;
         char param[PARAM_MAX];
         name_text(param, p, i);
-        st = request_inputs_add_text(r, (const char *)p->bytes + from, p->ends[i] - from, param, err);
+        st = picture_inputs_add_text(r, (const char *)p->bytes + from, p->ends[i] - from, param, err);
     }
     return st;
 }
 
 /* For a classifier: of pictures if `p` is NULL. */
-static enum status make_batch(struct request *x, const struct fields *f, const struct prompts *p,
-                              struct hosted_model *m, struct job **ret, struct error *err)
+static enum status begin_batch(struct request *x, const struct fields *f, const struct prompts *p, struct error *err)
 {
-    struct request_inputs *r = request_inputs_create(m, NULL, err);
-    if (r == NULL)
-        return ERR_NOMEM;
-    enum status st = p != NULL ? add_texts(r, p, err) : request_images_add(x, r, f->images, err);
-    if (st != OK) {
-        request_inputs_free(r);
-        return st;
-    }
-    st = request_picture_job(x, r, ret, err);
-    if (st == OK && classify_job_keep_pooled(*ret) != OK)
-        st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    return st;
+    struct picture_inputs *r;
+    enum status st = classify_begin(&x->job, err);
+    if (st == OK)
+        st = picture_inputs_create(&r, x, NULL, NULL, err);
+    if (st == OK)
+        st = p != NULL ? add_texts(r, p, err) : request_images_add(r, f->images, err);
+    return st == OK ? picture_inputs_make_job(r, true, err) : st;
 }
 
-static enum status make_job(struct request *x, const struct fields *f, struct hosted_model *m, struct job **ret,
-                            struct error *err)
+static enum status begin_job(struct request *x, const struct fields *f, struct error *err)
 {
+    const struct hosted_model *m = x->job.model;
     struct prompts p = {0};
     if (f->images != NULL)
-        return make_batch(x, f, NULL, m, ret, err);
+        return begin_batch(x, f, NULL, err);
     enum status st = prompts_copy(&p, f->input, err);
     if (st == OK)
         st = check_texts(&p, m, err);
     if (st == OK)
-        st = m->model->config.task == TASK_TEXT_GENERATION ? make_streams(&p, m, ret, err)
-                                                           : make_batch(x, f, &p, m, ret, err);
+        st = m->model->config.task == TASK_TEXT_GENERATION ? begin_streams(x, &p, err) : begin_batch(x, f, &p, err);
     free(p.bytes);
     return st;
 }
 
-static enum status prepare(struct request *x, struct job **ret, struct error *err)
+static enum status read_request(struct request *x, json_t *object, struct error *err)
 {
-    struct embedding *state = x->state;
-    const struct settings *s = x->service->settings;
     struct fields f = {0};
     struct hosted_model *m = NULL;
-    json_t *object = NULL;
-    enum status st = request_json_parse_bytes(&object, x->body.bytes, x->body.size, err);
-    if (st == OK)
-        st = fields_read(&embedding_fields, object, s, &f, err);
+    struct job *j = &x->job;
+    enum status st = fields_read(&embedding_fields, object, x->service->settings, &f, err);
     if (st == OK)
         st = check(&f, err);
     if (st == OK)
         st = pick_model(x, &f, &m, err);
-    assert((st == OK) == (m != NULL));
     if (st == OK)
         st = check_dimensions(&f, m, err);
     if (st == OK)
-        st = make_job(x, &f, m, ret, err);
-    json_decref(object);
+        st = begin_job(x, &f, err);
     if (st != OK)
         return st;
-    assert(*ret != NULL);
     x->timeout_ms = (uint32_t)f.timeout_ms;
-    state->base64 = f.format == BASE64;
-    (*ret)->item.priority = f.priority;
-    (*ret)->answer_bytes =
-        (*ret)->given + (size_t)count_of(*ret) * engine_info(m->engine)->dim * (sizeof(double) + NUMBER_BYTES);
+    ((struct embedding *)x->state)->base64 = f.format == BASE64;
+    j->item.priority = f.priority;
+    j->answer_bytes = j->given + (size_t)count_of(j) * engine_info(m->engine)->dim * (sizeof(double) + NUMBER_BYTES);
     return OK;
 }
 
 enum status api_openai_embeddings(struct request *x, struct error *err)
 {
-    struct job *j = NULL;
+    json_t *object = NULL;
     x->state = request_alloc(x, sizeof(struct embedding), err);
-    const enum status st = x->state != NULL ? prepare(x, &j, err) : ERR_NOMEM;
-    return request_run_job(x, st, j, answer);
+    enum status st = x->state != NULL ? request_json_parse_bytes(&object, x->body.bytes, x->body.size, err) : ERR_NOMEM;
+    if (st == OK)
+        st = read_request(x, object, err);
+    json_decref(object);
+    return st == OK ? request_run_job(x, answer) : st;
 }

@@ -31,7 +31,7 @@ enum request_piece event_say(const char *id, json_t *event, char **piece, size_t
 
 json_t *event_describe_error(struct request *x)
 {
-    const struct job_result *r = job_result(x->job);
+    const struct job_result *r = job_result(&x->job);
     struct error err;
     (void)error_set(&err, r->status, "%s", r->message);
     x->error = r->status;
@@ -63,8 +63,8 @@ bool events_wanted(const struct request *x, enum field_switch said)
 
 enum status events_reply(struct request *x, request_reader *reader, struct error *err)
 {
-    const struct job_result *r = job_result(x->job);
-    if (job_is_done(x->job) && r->status != OK && r->generated == 0)
+    const struct job_result *r = job_result(&x->job);
+    if (job_is_done(&x->job) && r->status != OK && r->generated == 0)
         return request_job_check(x, err);
     request_job_tell_dropped(x);
     request_add_header(x, "Cache-Control", "no-cache");

@@ -45,10 +45,9 @@ enum {
     NS_DRAWN = 120,
 };
 
-/* What the job's work needs, and its result. Constant between its steps: `prepare`, the engine, `conclude`, the
- * answer. */
+/* The request's state: what its job's work needs, and its result. Constant between its steps: `prepare`, the engine,
+ * `conclude`, the answer. */
 struct explaining {
-    struct request_inputs source; /* first; for biases no more than the work and the model */
     struct explanation what;
     struct picture backdrop; /* the client's, upright */
     struct image_box box;    /* the part of it that the model sees */
@@ -56,13 +55,17 @@ struct explaining {
     size_t png_bytes;
 };
 
-static void explaining_free(struct job_work *k)
+static void clear(void *state)
 {
-    struct explaining *s = (struct explaining *)k;
+    struct explaining *s = state;
     picture_clear(&s->backdrop);
-    request_inputs_clear(&s->source);
     free(s->png);
-    free(s);
+}
+
+/* The request begins with its job. */
+static struct explaining *state_of(struct job *j)
+{
+    return ((struct request *)(void *)j)->state;
 }
 
 /* ---- the work ---------------------------------------------------------------------------------------------------- */
@@ -74,9 +77,9 @@ static uint64_t drawn_pixels(const struct explaining *s)
 }
 
 /* Besides what the model sees, make of the picture the backdrop that the map will be drawn on. */
-static enum status fill(struct job *j, uint32_t i, const struct request_seen *seen, struct error *err)
+static enum status fill(struct job *j, uint32_t i, const struct picture_seen *seen, struct error *err)
 {
-    struct explaining *s = (struct explaining *)j->work;
+    struct explaining *s = state_of(j);
     const struct picture_fit *f = &seen->fit;
     const struct model_config *c = &j->model->model->config;
     const struct classify_input in = {.pixels = seen->pixels,
@@ -90,31 +93,29 @@ static enum status fill(struct job *j, uint32_t i, const struct request_seen *se
     const enum status st = explain_backdrop(&s->backdrop, &s->box, seen->picture, s->what.side, err);
     if (st != OK)
         return st;
-    j->work->kept = 3 * ((uint64_t)f->height * f->width + 2 * drawn_pixels(s));
-    return classify_job_fill(j, i, &in) == OK
-               ? OK
-               : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    j->work.kept = 3 * ((uint64_t)f->height * f->width + 2 * drawn_pixels(s));
+    return classify_fill(j, i, &in, err);
 }
 
 static enum status conclude_map(struct job *j, struct error *err)
 {
-    struct explaining *s = (struct explaining *)j->work;
-    const struct model_config *c = &s->source.model->model->config;
+    struct explaining *s = state_of(j);
+    const struct model_config *c = &j->model->model->config;
     const struct classify_job *classified = classify_job_of(j);
     const struct classify_input *in = &classified->inputs[0];
     draw_map(&s->backdrop, &s->box, classified->map, in->height / c->patch[0], in->width / c->patch[1]);
     const enum status st = png_encode(&s->png, &s->png_bytes, &s->backdrop, err);
     picture_clear(&s->backdrop);
-    classify_job_drop_pixels(j);
+    classify_drop_pixels(j);
     return st;
 }
 
 /* Biases are constant, so this needs no engine. */
 static enum status conclude_biases(struct job *j, struct error *err)
 {
-    struct explaining *s = (struct explaining *)j->work;
+    struct explaining *s = state_of(j);
     struct picture p = {0};
-    enum status st = draw_biases(&p, s->source.model->engine, s->what.layer, s->what.head, s->what.side, err);
+    enum status st = draw_biases(&p, j->model->engine, s->what.layer, s->what.head, s->what.side, err);
     if (st == OK)
         st = png_encode(&s->png, &s->png_bytes, &p, err);
     picture_clear(&p);
@@ -135,8 +136,8 @@ _Static_assert(ENGINE_ALL_HEADS == UINT32_MAX && DRAW_ALL_LAYERS == UINT32_MAX, 
 
 static enum status answer(struct request *x, struct error *err)
 {
-    struct job *j = x->job;
-    struct explaining *s = (struct explaining *)j->work;
+    struct job *j = &x->job;
+    struct explaining *s = state_of(j);
     enum status st = request_job_check(x, err);
     if (st == OK)
         st = workers_conclude(j, err);
@@ -145,7 +146,7 @@ static enum status answer(struct request *x, struct error *err)
     if (s->what.view != EXPLAIN_BIASES) {
         struct prediction best;
         char prediction[HTTP_HEADER_VALUE_MAX];
-        logits_top(&best, 1, classify_job_of(j)->logits, s->source.model->model->config.classes);
+        logits_top(&best, 1, classify_job_of(j)->logits, j->model->model->config.classes);
         (void)snprintf(prediction, sizeof prediction, "%u %.4f", best.index, best.probability);
         request_add_header(x, "X-Explain-Prediction", prediction);
     }
@@ -160,67 +161,63 @@ static enum status answer(struct request *x, struct error *err)
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* Models for any task have biases; but without a name a picture classifier is meant. */
-static enum status resolve(struct request *x, struct explaining *s, struct multipart_part *given, struct error *err)
+static enum status resolve(struct request *x, const struct fields *f, struct error *err)
 {
-    struct fields f = {0};
+    struct explaining *s = x->state;
     struct hosted_model *e;
-    enum status st = request_picture_find_one(given, x, &explain_query, err);
-    if (st == OK)
-        st = fields_read(&explain_query, x->query, x->service->settings, &f, err);
     const struct explain_request wish = {
-        .view = json_string_value(f.view),
-        .layer = json_string_value(f.layer),
-        .head = json_string_value(f.head),
-        .side = json_string_value(f.side),
+        .view = json_string_value(f->view),
+        .layer = json_string_value(f->layer),
+        .head = json_string_value(f->head),
+        .side = json_string_value(f->side),
     };
-    const int task = f.model != NULL && explain_wants_biases(&wish) ? REGISTRY_ANY_TASK : TASK_IMAGE_CLASSIFICATION;
-    if (st == OK)
-        st = request_model_acquire(x, json_string_value(f.model), task, &e, err);
-    if (st == OK)
-        st = explain_resolve(&s->what, &wish, e->model, e->engine, err);
-    return st == OK ? request_inputs_init(&s->source, e, fill, json_string_value(f.size), err) : st;
+    const int task = f->model != NULL && explain_wants_biases(&wish) ? REGISTRY_ANY_TASK : TASK_IMAGE_CLASSIFICATION;
+    const enum status st = request_model_acquire(x, json_string_value(f->model), task, &e, err);
+    return st == OK ? explain_resolve(&s->what, &wish, e->model, e->engine, err) : st;
 }
 
-static enum status plan_map(struct request *x, struct explaining *s, const struct multipart_part *given,
-                            struct error *err)
+static enum status plan_map(struct request *x, const char *size, const struct multipart_part *given, struct error *err)
 {
-    struct job_work *k = &s->source.work;
+    const struct explaining *s = x->state;
+    struct job_work *k = &x->job.work;
     const uint64_t drawn = drawn_pixels(s);
-    s->source.longer = s->what.side;
+    struct picture_inputs *source;
+    enum status st = classify_begin(&x->job, err);
+    if (st == OK)
+        st = picture_inputs_create(&source, x, fill, size, err);
+    if (st != OK)
+        return st;
+    source->longer = s->what.side;
     k->conclude = conclude_map;
     k->prepare_ns = NS_BACKDROP * drawn;
     k->prepare_bytes = 6 * drawn;
     k->conclude_ns = NS_DRAWN * drawn;
-    return request_picture_add(&s->source, x, given, err);
+    st = request_picture_add(source, given, err);
+    return st == OK ? picture_inputs_make_job(source, false, err) : st;
 }
 
-static enum status make_job(struct request *x, struct explaining *s, const struct multipart_part *given,
-                            struct job **ret, struct error *err)
+static void plan_biases(struct request *x)
 {
-    struct job_work *k = &s->source.work;
-    enum status st;
-    if (s->what.view == EXPLAIN_BIASES) {
-        k->conclude = conclude_biases;
-        k->conclude_bytes = 6 * drawn_pixels(s);
-        st = work_job_create(ret, s->source.model, k);
-        return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
-    }
-    st = plan_map(x, s, given, err);
-    return st == OK ? request_inputs_job(ret, &s->source, err) : st;
+    job_begin(&x->job, &job_kind_work, NULL);
+    x->job.work.conclude = conclude_biases;
+    x->job.work.conclude_bytes = 6 * drawn_pixels(x->state);
 }
 
 enum status api_explain(struct request *x, struct error *err)
 {
-    struct job *j = NULL;
     struct multipart_part given;
-    struct explaining *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    s->source.work.free = explaining_free;
-    enum status st = resolve(x, s, &given, err);
+    struct fields f = {0};
+    struct explaining *s = x->state = request_alloc(x, sizeof *s, err);
+    if (s == NULL || job_defer(&x->job, clear, s, err) != OK)
+        return ERR_NOMEM;
+    enum status st = request_picture_find_one(&given, x, &explain_query, err);
     if (st == OK)
-        st = make_job(x, s, &given, &j, err);
-    if (st != OK)
-        explaining_free(&s->source.work);
-    return request_run_job(x, st, j, answer);
+        st = fields_read(&explain_query, x->query, x->service->settings, &f, err);
+    if (st == OK)
+        st = resolve(x, &f, err);
+    if (st == OK && s->what.view == EXPLAIN_BIASES)
+        plan_biases(x);
+    else if (st == OK)
+        st = plan_map(x, json_string_value(f.size), &given, err);
+    return st == OK ? request_run_job(x, answer) : st;
 }

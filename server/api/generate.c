@@ -35,15 +35,8 @@ struct generation {
     bool is_cut_off;              /* because the daemon stops: another one, or the next, can go on with the text */
     struct stream_place place;    /* of a stream: what the client has of the text, with the event that is being made */
     uint64_t silent_ns;           /* since when what the client has is left out */
-    struct session_work *session; /* the session that the text continues, until its job has it; NULL: none */
+    struct session_work *session; /* the session that the text continues; NULL: none */
 };
-
-static void generation_free(void *arg)
-{
-    struct generation *g = arg;
-    session_work_free(g->session);
-    text_reader_free(g->reader);
-}
 
 /* ---- what whole answers and streams both say ------------------------------------------------------------------- */
 
@@ -126,7 +119,7 @@ static void describe_text(json_t *to, const struct generation *g, const struct w
 
 static json_t *describe_texts(const struct request *x, const struct whole_text *texts)
 {
-    const struct job *j = x->job;
+    const struct job *j = &x->job;
     const struct generate_job *generated = generate_job_of(j);
     const struct generation *g = x->state;
     json_t *whole = json_pack("{s:s}", "model", j->model->model->name);
@@ -151,7 +144,7 @@ static json_t *describe_texts(const struct request *x, const struct whole_text *
 
 static enum status answer_whole(struct request *x, struct error *err)
 {
-    struct job *j = x->job;
+    struct job *j = &x->job;
     const enum status st = request_job_check(x, err);
     if (st != OK) {
         generate_session_end(x, false);
@@ -163,8 +156,7 @@ static enum status answer_whole(struct request *x, struct error *err)
     char *text = json_print(answer, REPLY_JSON_FLAGS);
     json_decref(answer);
     generate_session_end(x, text != NULL); /* whoever is not answered finds it where it was */
-    text_reader_free(g->reader); /* with the texts, of which the answer has copies: its client may read slowly */
-    g->reader = NULL;
+    text_reader_free_texts(g->reader);     /* of which the answer has copies: its client may read slowly */
     return reply_send_text(x, 200, text);
 }
 
@@ -189,7 +181,7 @@ static enum request_piece say_failure(struct request *x, char **piece, size_t *b
     const struct generation *g = x->state;
     struct error err;
     generate_session_end(x, false);
-    if (job_result(x->job)->status != OK)
+    if (job_result(&x->job)->status != OK)
         return say(g, event_describe_error(x), piece, bytes);
     x->error = error_set_param(&err, ERR_CONFLICT, "Last-Event-ID",
                                "the text ends before the place that the id names: it is not the same text");
@@ -198,7 +190,7 @@ static enum request_piece say_failure(struct request *x, char **piece, size_t *b
 
 static enum request_piece say_finish(struct request *x, char **piece, size_t *bytes)
 {
-    const struct job *j = x->job;
+    const struct job *j = &x->job;
     const struct job_result *r = job_result(j);
     struct generation *g = x->state;
     g->said_finish = true;
@@ -225,7 +217,7 @@ static enum request_piece say_text(const struct request *x, const struct text_pi
         json_put(event, "bytes_base64", reply_base64(p->bytes, p->size));
     if (p->logprobs != NULL) {
         json_t *list = json_array();
-        append_logprobs(list, p, generate_job_of(x->job)->in.logprobs);
+        append_logprobs(list, p, generate_job_of(&x->job)->in.logprobs);
         json_put(event, "logprobs", list);
     }
     g->place.bytes = (uint32_t)(p->offset + p->size);
@@ -263,7 +255,7 @@ static enum request_piece read_piece(struct request *x, char **piece, size_t *by
             return g->said_finish ? REQUEST_END : say_finish(x, piece, bytes);
         case JOB_EVENT_SAMPLE_END:
             g->is_cut_off |= p.is_cut_off;
-            if (is_several(x->job))
+            if (is_several(&x->job))
                 return say(g,
                            json_pack("{s:i, s:s}", "index", (int)p.sample, "finish_reason", job_finish_word(p.finish)),
                            piece, bytes);
@@ -293,9 +285,9 @@ static enum status find_place(struct request *x, const struct generate_request *
     return st;
 }
 
-/* The job takes what it needs from `r`. *ret stays NULL if the session must be fetched first. */
-static enum status prepare(struct request *x, struct generate_request *r, const struct stream_place *from,
-                           struct job **ret, struct error *err)
+/* Begin the job, which takes what it needs from `r`; not if the session must be fetched first. */
+static enum status begin_job(struct request *x, struct generate_request *r, const struct stream_place *from,
+                             struct error *err)
 {
     struct hosted_model *e;
     struct generation *g = x->state;
@@ -316,27 +308,17 @@ static enum status prepare(struct request *x, struct generate_request *r, const 
         return st;
     /* a state is behind all that was made, and who goes on from it gets nothing of that again */
     r->in.withholds = r->in.stream && r->in.n == 1 && !r->return_state;
-    st = text_reader_begin(&g->reader, ret, e, &r->in, x->service->settings->stream_buffer_bytes, r->echo, err);
+    st = text_reader_begin(&g->reader, &x->job, &r->in, x->service->settings->stream_buffer_bytes, r->echo, err);
     if (st != OK)
         return st;
     if (from->bytes > 0)
         text_reader_skip(g->reader, from->bytes);
     if (g->session != NULL)
-        session_work_follow(g->session, *ret);
-    g->session = NULL;
+        session_work_follow(g->session, &x->job);
     return OK;
 }
 
 static request_step generate_fetched;
-
-/* The session goes to a job of its own, and comes back. */
-static enum status fetch_session(struct request *x, struct error *err)
-{
-    struct generation *g = x->state;
-    struct session_work *k = g->session;
-    g->session = NULL;
-    return session_work_run(x, k, session_work_fetch, generate_fetched, err);
-}
 
 /* The client has all of the text. Of an answer with 204 an EventSource knows that (HTML standard, 9.2.3): it would
  * ask again for ever. */
@@ -350,14 +332,15 @@ static enum status answer_nothing(struct request *x)
 static enum status run(struct request *x, struct generate_request *r, const struct stream_place *from,
                        struct error *err)
 {
-    struct job *j = NULL;
+    const struct generation *g = x->state;
     x->timeout_ms = r->timeout_ms;
-    const enum status st = prepare(x, r, from, &j, err);
-    if (st == OK && j == NULL)
-        return fetch_session(x, err);
-    if (st != OK)
-        session_work_let_go(((struct generation *)x->state)->session);
-    return request_run_job(x, st, j, r->in.stream ? answer_stream : answer_whole);
+    const enum status st = begin_job(x, r, from, err);
+    if (st == OK && generate_session_must_fetch(g->session))
+        return session_work_run(x, g->session, session_work_fetch, generate_fetched, err);
+    if (st == OK)
+        return request_run_job(x, r->in.stream ? answer_stream : answer_whole);
+    session_work_let_go(g->session);
+    return st;
 }
 
 static enum status generate(struct request *x, struct error *err)
@@ -380,21 +363,15 @@ static enum status generate(struct request *x, struct error *err)
 
 static enum status generate_fetched(struct request *x, struct error *err)
 {
-    const enum status st = session_work_take(&((struct generation *)x->state)->session, x, err);
+    struct session_work *k;
+    const enum status st = session_work_done(&k, x, err);
     return st == OK ? generate(x, err) : st;
-}
-
-static enum status begin(struct request *x, struct error *err)
-{
-    x->state = request_alloc(x, sizeof(struct generation), err);
-    x->state_free = x->state != NULL ? generation_free : NULL;
-    return x->state != NULL ? OK : ERR_NOMEM;
 }
 
 enum status api_generate(struct request *x, struct error *err)
 {
-    const enum status st = begin(x, err);
-    return st == OK ? generate(x, err) : st;
+    x->state = request_alloc(x, sizeof(struct generation), err);
+    return x->state != NULL ? generate(x, err) : ERR_NOMEM;
 }
 
 /* ---- GET /generate ---------------------------------------------------------------------------------------------- */
@@ -429,8 +406,8 @@ enum status api_generate_events(struct request *x, struct error *err)
     else {
         if (st == OK)
             st = request_job_check_room(x, err);
-        if (st == OK)
-            st = begin(x, err);
+        if (st == OK && (x->state = request_alloc(x, sizeof(struct generation), err)) == NULL)
+            st = ERR_NOMEM;
         if (st == OK)
             st = run(x, &r, &from, err);
     }

@@ -8,6 +8,7 @@
 #include "server/core/log.h"
 #include "server/models/hosted_model.h"
 #include "server/operation/generate.h"
+#include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/service.h"
 
@@ -16,12 +17,11 @@ enum status generate_session_begin(struct session_work **k, struct request *x, s
 {
     enum status st = OK;
     if (r->session[0] != '\0' && *k == NULL) { /* else it was fetched */
-        *k = session_work_create(x, 1, err);
-        if (*k == NULL)
-            return ERR_NOMEM;
-        st = sessions_begin(x->service->sessions, &x->client, r->session, &(*k)->infos[0], err);
+        st = session_work_create(k, x, 1, err);
+        if (st == OK)
+            st = sessions_begin(x->service->sessions, &x->client, r->session, &(*k)->infos[0], err);
         if (st == ERR_CONFLICT) /* with a request that ends, perhaps because its client has just left */
-            request_add_header(x, "Retry-After", "1");
+            reply_retry_after(x, 1);
     }
     if (st == OK && *k != NULL && r->model[0] == '\0')
         (void)snprintf(r->model, sizeof r->model, "%s", (*k)->infos[0].head.model);
@@ -53,10 +53,10 @@ enum status generate_session_open(const struct session_work *k, struct generate_
 
 void generate_session_end(struct request *x, bool moves)
 {
-    struct session_work *k = (struct session_work *)(void *)x->job->work;
+    struct session_work *k = x->job.work.arg;
     if (k == NULL || k->infos[0].held == NULL)
         return;
-    struct generate_job *j = generate_job_of(x->job);
+    struct generate_job *j = generate_job_of(&x->job);
     struct error err;
     if (moves && j->has_saved && !sessions_are_stored(k->sessions)) {
         if (sessions_write(k->sessions, &k->infos[0], &j->saved, &err) == OK)

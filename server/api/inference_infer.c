@@ -30,10 +30,9 @@ struct inference {
     struct text_reader *reader;       /* of a generator's job */
 };
 
-static void inference_free(void *state)
+static void clear(void *state)
 {
     struct inference *s = state;
-    text_reader_free(s->reader);
     inference_request_clear(&s->request);
 }
 
@@ -83,16 +82,16 @@ static enum status send_reply(struct request *x, struct inference_reply *reply)
 {
     const struct inference *s = x->state;
     char version[INFERENCE_VERSION_MAX];
-    inference_version(version, x->job->model->version);
-    return inference_reply_send(reply, x, x->job->model->model->name, version, s->request.id);
+    inference_version(version, x->job.model->version);
+    return inference_reply_send(reply, x, x->job.model->model->name, version, s->request.id);
 }
 
 static enum status answer_classes(struct request *x, struct error *err)
 {
-    struct job *j = x->job;
+    struct job *j = &x->job;
     const struct model_config *c = &j->model->model->config;
     const struct inference *s = x->state;
-    request_inputs_done(j);
+    picture_inputs_done(j);
     const enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
@@ -121,7 +120,7 @@ static enum status answer_classes(struct request *x, struct error *err)
 
 static enum status answer_texts(struct request *x, struct error *err)
 {
-    const struct job *j = x->job;
+    const struct job *j = &x->job;
     struct inference *s = x->state;
     struct inference_text out[GENERATE_SAMPLES_MAX], finishes[GENERATE_SAMPLES_MAX];
     const size_t count = generate_job_of(j)->sample_count;
@@ -142,8 +141,7 @@ static enum status answer_texts(struct request *x, struct error *err)
         inference_reply_add_texts(&reply, how.name, how.binary, out, count, 0);
     if (wants(&s->request, INFERENCE_FINISH_REASON, &how))
         inference_reply_add_texts(&reply, how.name, how.binary, finishes, count, 0);
-    text_reader_free(s->reader); /* with the texts, of which the answer has copies */
-    s->reader = NULL;
+    text_reader_free_texts(s->reader); /* of which the answer has copies */
     return send_reply(x, &reply);
 }
 
@@ -210,10 +208,9 @@ static enum status refuse_inputs(const struct inference_request *q, const char *
                            expected);
 }
 
-static enum status classify(struct request *x, struct hosted_model *e, const struct inference_request *q,
-                            struct job **ret, struct error *err)
+static enum status classify(struct request *x, const struct inference_request *q, struct error *err)
 {
-    const struct model_config *c = &e->model->config;
+    const struct model_config *c = &x->job.model->model->config;
     const bool is_text = c->task == TASK_TEXT_CLASSIFICATION;
     const struct inference_tensor *t = &q->inputs[0];
     enum status st = check_parameters(q->parameters, &classifier_parameters, err);
@@ -224,25 +221,23 @@ static enum status classify(struct request *x, struct hosted_model *e, const str
                text = is_text && strcmp(t->name, INFERENCE_TEXT) == 0;
     if (q->input_count != 1 || (!files && !pixels && !text))
         return refuse_inputs(q, is_text ? INFERENCE_TEXT : INFERENCE_IMAGE " or " INFERENCE_PIXELS, err);
-    struct request_inputs *r = request_inputs_create(e, NULL, err);
-    if (r == NULL)
-        return ERR_NOMEM;
-    st = pixels ? inference_add_pixels(r, c->size[0], c->size[1], t, err)
-                : inference_add_elements(r, t, is_text, x->body.bytes, err);
-    if (st != OK) {
-        request_inputs_free(r);
-        return st;
-    }
-    st = request_picture_job(x, r, ret, err);
+    struct picture_inputs *r;
+    st = classify_begin(&x->job, err);
     if (st == OK)
-        (*ret)->item.priority = priority_of(x, q);
+        st = picture_inputs_create(&r, x, NULL, NULL, err);
+    if (st == OK)
+        st = pixels ? inference_add_pixels(r, c->size[0], c->size[1], t, err)
+                    : inference_add_elements(r, t, is_text, x->body.bytes, err);
+    if (st == OK)
+        st = picture_inputs_make_job(r, false, err);
+    if (st == OK)
+        x->job.item.priority = priority_of(x, q);
     return st;
 }
 
 /* ---- the request: generators ------------------------------------------------------------------------------------ */
 
-static enum status generate(struct request *x, struct hosted_model *e, const struct inference_request *q,
-                            struct job **ret, struct error *err)
+static enum status generate(struct request *x, const struct inference_request *q, struct error *err)
 {
     struct inference *s = x->state;
     struct generate_request r = {0};
@@ -258,9 +253,9 @@ static enum status generate(struct request *x, struct hosted_model *e, const str
     if (st == OK)
         st = generate_request_check(&r.in, err);
     if (st == OK)
-        st = generate_check_room(&r.in, e, err);
+        st = generate_check_room(&r.in, x->job.model, err);
     if (st == OK)
-        st = text_reader_begin(&s->reader, ret, e, &r.in, r.in.max_tokens, false, err);
+        st = text_reader_begin(&s->reader, &x->job, &r.in, r.in.max_tokens, false, err);
     generate_request_clear(&r);
     return st;
 }
@@ -283,7 +278,7 @@ static enum status check_outputs(const struct inference_request *q, enum model_t
     return OK;
 }
 
-static enum status prepare(struct request *x, struct hosted_model *e, struct job **ret, struct error *err)
+static enum status begin_job(struct request *x, struct hosted_model *e, struct error *err)
 {
     struct inference *s = x->state;
     const enum model_task task = e->model->config.task;
@@ -297,8 +292,7 @@ static enum status prepare(struct request *x, struct hosted_model *e, struct job
     if (st == OK)
         st = check_outputs(&s->request, task, err);
     if (st == OK)
-        st = task == TASK_TEXT_GENERATION ? generate(x, e, &s->request, ret, err)
-                                          : classify(x, e, &s->request, ret, err);
+        st = task == TASK_TEXT_GENERATION ? generate(x, &s->request, err) : classify(x, &s->request, err);
     if (s->request.head != NULL) { /* numbers as JSON take many times the job's memory */
         (void)json_object_del(s->request.head, "inputs");
         s->request.input_count = 0;
@@ -308,14 +302,12 @@ static enum status prepare(struct request *x, struct hosted_model *e, struct job
 
 enum status api_inference_infer(struct request *x, struct error *err)
 {
-    struct job *j = NULL;
     struct hosted_model *e;
     struct inference *s = x->state = request_alloc(x, sizeof *s, err);
-    if (s == NULL)
+    if (s == NULL || job_defer(&x->job, clear, s, err) != OK)
         return ERR_NOMEM;
-    x->state_free = inference_free;
     enum status st = inference_model(&e, x, err);
     if (st == OK)
-        st = prepare(x, e, &j, err);
-    return request_run_job(x, st, j, s->reader != NULL ? answer_texts : answer_classes);
+        st = begin_job(x, e, err);
+    return st == OK ? request_run_job(x, s->reader != NULL ? answer_texts : answer_classes) : st;
 }

@@ -24,21 +24,21 @@ static enum status check_list(const struct inference_tensor *t, struct error *er
 
 /* In JSON a picture is base64: its bytes are put at *room, of the body, whose text is the JSON's by now, and which was
  * longer. */
-static enum status add_image(struct request_inputs *r, const struct inference_tensor *t, const uint8_t *bytes,
+static enum status add_image(struct picture_inputs *r, const struct inference_tensor *t, const uint8_t *bytes,
                              size_t size, uint8_t **room, const char *param, struct error *err)
 {
     if (t->data == NULL)
-        return request_inputs_add_file(r, bytes, size, NULL, param, err);
+        return picture_inputs_add_file(r, bytes, size, NULL, param, err);
     uint8_t *file = *room;
     if (!request_base64_decode((const char *)bytes, size, file, &size))
         return error_set_param(err, ERR_ARGUMENT, param,
                                "%s is not base64; expected RFC 4648's, padded, or the picture itself as binary data",
                                param);
     *room += size;
-    return request_inputs_add_file(r, file, size, NULL, param, err);
+    return picture_inputs_add_file(r, file, size, NULL, param, err);
 }
 
-enum status inference_add_elements(struct request_inputs *r, const struct inference_tensor *t, bool is_text,
+enum status inference_add_elements(struct picture_inputs *r, const struct inference_tensor *t, bool is_text,
                                    uint8_t *room, struct error *err)
 {
     enum status st = check_list(t, err);
@@ -50,7 +50,7 @@ enum status inference_add_elements(struct request_inputs *r, const struct infere
         (void)snprintf(param, sizeof param, "%.16s[%llu]", t->name, (unsigned long long)i);
         st = inference_next_bytes(t, &at, &bytes, &size, err);
         if (st == OK)
-            st = is_text ? request_inputs_add_text(r, (const char *)bytes, size, param, err)
+            st = is_text ? picture_inputs_add_text(r, (const char *)bytes, size, param, err)
                          : add_image(r, t, bytes, size, &room, param, err);
     }
     if (st == OK && t->data == NULL && at != t->raw_size)
@@ -68,7 +68,7 @@ static void interleave(uint8_t *to, const uint8_t *from, size_t area)
             to[3 * i + c] = from[c * area + i];
 }
 
-enum status inference_add_pixels(struct request_inputs *r, uint32_t height, uint32_t width,
+enum status inference_add_pixels(struct picture_inputs *r, uint32_t height, uint32_t width,
                                  const struct inference_tensor *t, struct error *err)
 {
     const bool sized =
@@ -95,7 +95,7 @@ enum status inference_add_pixels(struct request_inputs *r, uint32_t height, uint
             memcpy(pixels, all + i * area * 3, area * 3);
         else
             interleave(pixels, all + i * area * 3, area);
-        st = request_inputs_add_pixels(r, pixels, width, height, t->name, err);
+        st = picture_inputs_add_pixels(r, pixels, width, height, t->name, err);
         if (st != OK)
             free(pixels);
     }

@@ -115,7 +115,7 @@ static enum status answer(struct request *x, struct error *err)
     const enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
-    const struct loader_change *c = loader_job_change(x->job);
+    const struct loader_change *c = loader_job_change(&x->job);
     return reply_send_json(
         x, 200, json_pack("{s:s, s:b}", "name", c->model, c->action == LOADER_UNLOAD ? "unload" : "load", 1));
 }

@@ -47,19 +47,12 @@ struct completion {
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
-static void completion_free(void *arg)
-{
-    struct completion *c = arg;
-    text_reader_free(c->reader);
-}
-
 static enum status completion_create(struct request *x, bool is_chat, const struct openai_request *r, struct error *err)
 {
     uint8_t random[ID_RANDOM_BYTES] = {0};
     struct completion *c = x->state = request_alloc(x, sizeof *c, err);
     if (c == NULL)
         return ERR_NOMEM;
-    x->state_free = completion_free;
     c->is_chat = is_chat;
     (void)!getrandom(random, sizeof random, 0); /* cannot fail once the kernel has started */
     size_t used = (size_t)snprintf(c->id, sizeof c->id, "%s", is_chat ? "chatcmpl-" : "cmpl-");
@@ -97,7 +90,7 @@ static json_t *describe_completion(const struct request *x, bool is_chunk, json_
 {
     const struct completion *c = x->state;
     const char *object = !c->is_chat ? "text_completion" : is_chunk ? "chat.completion.chunk" : "chat.completion";
-    const struct hosted_model *e = x->job->model;
+    const struct hosted_model *e = x->job.model;
     char fingerprint[64];
     (void)snprintf(fingerprint, sizeof fingerprint, "aftd-%s-%s", AFTD_VERSION, engine_info(e->engine)->precision);
     json_t *whole = json_pack("{s:s, s:s, s:I, s:s, s:o, s:s}", "id", c->id, "object", object, "created", c->created,
@@ -151,7 +144,7 @@ static void list_choices(json_t *list, const struct completion *c, const struct 
 static enum status answer_whole(struct request *x, struct error *err)
 {
     struct completion *c = x->state;
-    const uint32_t samples = generate_job_of(x->job)->in.n;
+    const uint32_t samples = generate_job_of(&x->job)->in.n;
     const enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
@@ -159,9 +152,8 @@ static enum status answer_whole(struct request *x, struct error *err)
     json_t *list = json_unless(texts == NULL, json_array());
     for (uint32_t i = 0; i < c->count && texts != NULL; i += samples)
         list_choices(list, c, texts + i, samples);
-    text_reader_free(c->reader); /* with the texts, of which the list has copies: its client may read slowly */
-    c->reader = NULL;
-    return reply_send_json(x, 200, describe_completion(x, false, list, true, describe_usage(x->job)));
+    text_reader_free_texts(c->reader); /* of which the list has copies: its client may read slowly */
+    return reply_send_json(x, 200, describe_completion(x, false, list, true, describe_usage(&x->job)));
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
@@ -191,7 +183,7 @@ static enum request_piece say_sample_end(const struct request *x, const struct t
 static enum request_piece say_text(const struct request *x, const struct text_piece *p, char **piece, size_t *bytes)
 {
     const struct completion *c = x->state;
-    const size_t numbers = generate_job_of(x->job)->in.logprobs;
+    const size_t numbers = generate_job_of(&x->job)->in.logprobs;
     json_t *told = numbers > 0 ? openai_create_told(c->is_chat, numbers > 1) : NULL;
     if (numbers > 0)
         openai_tell(c->is_chat, told, p, numbers, &c->characters[p->sample]);
@@ -208,14 +200,14 @@ static enum request_piece say_end(struct request *x, char **piece, size_t *bytes
     if (c->next == TEXTS) {
         request_job_note_times(x);
         c->next = c->include_usage ? USAGE : DONE;
-        if (job_result(x->job)->status != OK) {
+        if (job_result(&x->job)->status != OK) {
             c->next = END;
             return event_say(NULL, event_describe_error(x), piece, bytes);
         }
     }
     if (c->next == USAGE) {
         c->next = DONE;
-        return event_say(NULL, describe_completion(x, true, json_array(), true, describe_usage(x->job)), piece, bytes);
+        return event_say(NULL, describe_completion(x, true, json_array(), true, describe_usage(&x->job)), piece, bytes);
     }
     if (c->next == END)
         return REQUEST_END;
@@ -282,16 +274,15 @@ static enum status write_prompt(struct openai_request *r, const struct hosted_mo
     return OK;
 }
 
-/* Make the job of a request that has its prompt, which the job takes. */
-static enum status prepare(struct request *x, bool is_chat, struct openai_request *r, struct hosted_model *e,
-                           struct job **ret, struct error *err)
+/* Begin the job of a request that has its prompt, which the job takes. */
+static enum status begin_job(struct request *x, bool is_chat, struct openai_request *r, struct error *err)
 {
     struct completion *c = x->state;
-    enum status st = generate_check_room(&r->in, e, err);
+    enum status st = generate_check_room(&r->in, x->job.model, err);
     if (st == OK)
-        st = text_reader_begin(&c->reader, ret, e, &r->in, x->service->settings->stream_buffer_bytes, r->echo, err);
+        st = text_reader_begin(&c->reader, &x->job, &r->in, x->service->settings->stream_buffer_bytes, r->echo, err);
     if (st == OK && is_chat && !r->in.stream)
-        (*ret)->answer_bytes += (size_t)r->in.n * r->in.max_tokens * r->in.logprobs * NUMBER_MORE_BYTES;
+        x->job.answer_bytes += (size_t)r->in.n * r->in.max_tokens * r->in.logprobs * NUMBER_MORE_BYTES;
     return st;
 }
 
@@ -299,7 +290,6 @@ static enum status complete(struct request *x, bool is_chat, struct error *err)
 {
     struct openai_request r = {0};
     struct hosted_model *e;
-    struct job *j = NULL;
     enum status st = openai_request_parse(&r, is_chat, x->body.bytes, x->body.size, x->service->settings, err);
     x->timeout_ms = r.timeout_ms;
     if (st == OK)
@@ -309,8 +299,9 @@ static enum status complete(struct request *x, bool is_chat, struct error *err)
     if (st == OK)
         st = completion_create(x, is_chat, &r, err);
     if (st == OK)
-        st = prepare(x, is_chat, &r, e, &j, err);
-    st = request_run_job(x, st, j, r.in.stream ? answer_stream : answer_whole);
+        st = begin_job(x, is_chat, &r, err);
+    if (st == OK)
+        st = request_run_job(x, r.in.stream ? answer_stream : answer_whole);
     openai_request_clear(&r);
     return st;
 }

@@ -22,7 +22,6 @@ struct row {
     uint64_t start_ns, received;
     bool has_job;
     struct job_look job;
-    uint64_t deadline_ns; /* of the job */
 };
 
 /* What was seen so far. */
@@ -54,20 +53,18 @@ static void copy(char *to, size_t size, const char *text)
     (void)snprintf(to, size, "%s", text != NULL ? text : "");
 }
 
-static void fill(struct row *r, const struct request *x)
+static void fill(struct row *r, struct request *x)
 {
     *r = (struct row){.route = x->route->path,
                       .start_ns = x->start_ns,
                       .received = atomic_load_explicit(&x->body.received, memory_order_relaxed),
-                      .has_job = x->job != NULL};
+                      .job = job_look(&x->job)};
     copy(r->id, sizeof r->id, x->id);
     copy(r->key, sizeof r->key, auth_name(&x->grant));
     request_client(x, r->client);
-    if (r->has_job) {
-        r->job = job_look(x->job);
-        r->deadline_ns = x->job->deadline_ns;
-        copy(r->model, sizeof r->model, x->job->model != NULL ? x->job->model->model->name : NULL);
-    }
+    r->has_job = r->job.state != JOB_NONE;
+    if (r->has_job && x->job.model != NULL)
+        copy(r->model, sizeof r->model, x->job.model->model->name);
     r->state = state_of(request_stage(x), r);
 }
 
@@ -120,7 +117,7 @@ static json_t *describe(const struct row *r, uint64_t now_ns)
                      "state", r->state, "age_ms", milliseconds(r->start_ns, now_ns), "queue_ms",
                      r->has_job ? milliseconds(r->job.queued_ns, left_ns) : json_null(), "bytes_in",
                      (json_int_t)r->received, "generated", (json_int_t)r->job.generated, "deadline_in_ms",
-                     r->has_job ? milliseconds(now_ns, r->deadline_ns) : json_null());
+                     r->has_job ? milliseconds(now_ns, r->job.deadline_ns) : json_null());
 }
 
 static enum status reply_list(struct request *x, unsigned status, const struct list *l)

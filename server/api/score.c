@@ -39,22 +39,21 @@ const struct field_list score_fields = FIELDS_OF(table);
 const struct field_list score_query = {table, 2}; /* only the first two */
 
 /* A picture is seen at the trained size, as its sub-pixels. */
-static enum status fill(struct job *j, uint32_t i, const struct request_seen *seen, struct error *err)
+static enum status fill(struct job *j, uint32_t i, const struct picture_seen *seen, struct error *err)
 {
     (void)i;
-    (void)err;
-    score_job_fill(j, seen->pixels);
-    return OK;
+    score_job_of(j)->in.elements = seen->pixels;
+    return job_defer(j, free, seen->pixels, err);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
 
 static enum status answer(struct request *x, struct error *err)
 {
-    const struct job *j = x->job;
+    const struct job *j = &x->job;
     const struct score_job *scored = score_job_of(j);
     const struct score_input *in = &scored->in;
-    const bool picture = j->work != NULL;
+    const bool picture = j->work.arg != NULL;
     const size_t count = in->count - in->first;
     double bits = 0.0;
     const enum status st = request_job_check(x, err);
@@ -69,7 +68,7 @@ static enum status answer(struct request *x, struct error *err)
         json_pack("{s:s, s:f, s:I, s:o}", "model", j->model->model->name, picture ? "bits_per_dim" : "bits_per_byte",
                   bits / (double)count, picture ? "dims" : "bytes", (json_int_t)in->count, "log2_probs", list);
     if (picture) {
-        const struct request_side side = request_inputs_side(j, 0);
+        const struct picture_side side = picture_inputs_side(j, 0);
         json_put(whole, "image", json_pack("{s:i, s:i}", "width", (int)side.width, "height", (int)side.height));
     }
     return reply_send_json(x, 200, whole);
@@ -102,9 +101,33 @@ static enum status read_text(const struct fields *f, struct score_input *in, str
     return st;
 }
 
-/* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture, for *seen. */
-static enum status read_request(struct request *x, json_t *object, struct score_input *in, struct request_inputs **seen,
-                                struct error *err)
+/* A picture is seen at the trained size, as its sub-pixels. */
+static enum status begin_picture(struct request *x, struct score_input *in, const struct multipart_part *file,
+                                 struct error *err)
+{
+    const uint32_t *size = x->job.model->model->config.size;
+    struct picture_inputs *r;
+    in->count = (size_t)3 * size[0] * size[1];
+    enum status st = score_begin(&x->job, in, err);
+    if (st == OK)
+        st = picture_inputs_create(&r, x, fill, NULL, err);
+    return st == OK ? request_picture_add(r, file, err) : st;
+}
+
+static enum status begin_text(struct request *x, struct score_input *in, const struct fields *f, struct error *err)
+{
+    enum status st = read_text(f, in, err);
+    if (st == OK)
+        st = score_begin(&x->job, in, err);
+    if (st == OK)
+        st = job_defer(&x->job, free, in->elements, err);
+    if (st != OK)
+        free(in->elements);
+    return st;
+}
+
+/* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture. */
+static enum status read_request(struct request *x, json_t *object, struct error *err)
 {
     const bool picture = object == NULL;
     const struct settings *s = x->service->settings;
@@ -121,40 +144,17 @@ static enum status read_request(struct request *x, json_t *object, struct score_
                                    picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e, err);
     if (st != OK)
         return st;
+    struct score_input in = {.first = engine_info(e->engine)->starts ? 0 : 1};
     x->timeout_ms = (uint32_t)f.timeout_ms;
-    in->first = engine_info(e->engine)->starts ? 0 : 1;
-    if (!picture)
-        return read_text(&f, in, err);
-    in->count = (size_t)3 * e->model->config.size[0] * e->model->config.size[1];
-    *seen = request_inputs_create(e, NULL, err);
-    if (*seen == NULL)
-        return ERR_NOMEM;
-    (*seen)->fill = fill;
-    return request_picture_add(*seen, x, &file, err);
-}
-
-static enum status prepare(struct request *x, struct job **ret, struct error *err)
-{
-    struct score_input in = {0};
-    json_t *object = NULL;
-    struct request_inputs *seen = NULL;
-    enum status st = is_json(x) ? request_json_parse(&object, x->body.bytes, x->body.size, err) : OK;
-    if (st == OK)
-        st = read_request(x, object, &in, &seen, err);
-    json_decref(object);
-    if (st == OK && score_job_create(ret, x->hosted, &in) == OK) {
-        if (seen != NULL)
-            job_set_work(*ret, &seen->work);
-        return OK;
-    }
-    free(in.elements);
-    request_inputs_free(seen);
-    return st != OK ? st : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    return picture ? begin_picture(x, &in, &file, err) : begin_text(x, &in, &f, err);
 }
 
 enum status api_score(struct request *x, struct error *err)
 {
-    struct job *j = NULL;
-    const enum status st = prepare(x, &j, err);
-    return request_run_job(x, st, j, answer);
+    json_t *object = NULL;
+    enum status st = is_json(x) ? request_json_parse(&object, x->body.bytes, x->body.size, err) : OK;
+    if (st == OK)
+        st = read_request(x, object, err);
+    json_decref(object);
+    return st == OK ? request_run_job(x, answer) : st;
 }

@@ -95,45 +95,43 @@ static enum status answer_written(struct request *x, struct error *err)
 /* The snapshot's memory is taken. */
 static enum status reply_created(struct request *x, struct stream_snapshot *snapshot, struct error *err)
 {
-    struct session_info info;
     unsigned wait_s = 0;
-    struct session_work *k = session_work_create(x, 1, err);
-    const enum status st =
-        k == NULL ? ERR_NOMEM
-                  : sessions_add(k->sessions, &x->client, chosen_id(x), x->hosted, snapshot, &info, &wait_s, err);
+    struct session_work *k;
+    enum status st = session_work_create(&k, x, 1, err);
+    if (st == OK)
+        st = sessions_add(k->sessions, &x->client, chosen_id(x), x->job.model, snapshot, &k->infos[0], &wait_s, err);
+    if (wait_s > 0)
+        reply_retry_after(x, wait_s);
     if (st != OK) {
-        session_work_free(k);
         stream_snapshot_clear(snapshot);
-        if (wait_s > 0)
-            reply_retry_after(x, wait_s);
         return st;
     }
     *snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
-    if (info.held == NULL) {
-        session_work_free(k);
-        return tell_created(x, &info);
-    }
-    k->infos[0] = info;
-    return session_work_run(x, k, session_work_write_new, answer_written, err);
+    return k->infos[0].held != NULL ? session_work_run(x, k, session_work_write_new, answer_written, err)
+                                    : tell_created(x, &k->infos[0]);
 }
 
 /* The prompt has been fed. */
 static enum status answer_fed(struct request *x, struct error *err)
 {
     const enum status st = request_job_check(x, err);
-    return st == OK ? reply_created(x, &generate_job_of(x->job)->saved, err) : st;
+    return st == OK ? reply_created(x, &generate_job_of(&x->job)->saved, err) : st;
 }
 
-/* *job: the job that feeds the prompt; left NULL if *snapshot is where the session begins. */
-static enum status prepare(struct request *x, struct generate_request *r, struct beginning *b, struct job **job,
-                           struct stream_snapshot *snapshot, unsigned *wait_s, struct error *err)
+/* Begins the job that feeds the prompt, or sets *snapshot, where the session begins. */
+static enum status prepare(struct request *x, struct generate_request *r, struct stream_snapshot *snapshot,
+                           struct error *err)
 {
+    struct beginning *b = x->state;
     struct hosted_model *e;
+    unsigned wait_s = 0;
     enum status st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st == OK) /* although nothing may have to be fed, and nothing to wait for a turn */
         st = authorise_priority(x, r->in.priority, err);
     if (st == OK)
-        st = sessions_check(x->service->sessions, &x->client, e, 1, wait_s, err);
+        st = sessions_check(x->service->sessions, &x->client, e, 1, &wait_s, err);
+    if (wait_s > 0)
+        reply_retry_after(x, wait_s);
     if (st != OK)
         return st;
     if (r->state != NULL) {
@@ -153,28 +151,25 @@ static enum status prepare(struct request *x, struct generate_request *r, struct
     b->dropped = r->in.prompt_bytes - generate_state_kept(&r->in, e);
     if (!generate_state_feeds(&r->in, e))
         return generate_state_begin(snapshot, &r->in, e, err);
-    if (generate_job_create(job, e, &r->in, 1) != OK)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    r->in.prompt = NULL; /* the job's now */
-    return OK;
+    st = generate_begin(&x->job, &r->in, 1, err);
+    if (st == OK)
+        r->in.prompt = NULL; /* the job's now */
+    return st;
 }
 
 enum status api_sessions_create(struct request *x, struct error *err)
 {
     struct generate_request r = {0};
     struct stream_snapshot snapshot = {.memory = NULL};
-    struct job *j = NULL;
-    unsigned wait_s = 0;
-    struct beginning *b = x->state = request_alloc(x, sizeof *b, err);
-    enum status st = b != NULL ? check_id(x, err) : ERR_NOMEM;
+    x->state = request_alloc(x, sizeof(struct beginning), err);
+    enum status st = x->state != NULL ? check_id(x, err) : ERR_NOMEM;
     if (st == OK)
         st = read_beginning(&r, x, err);
     if (st == OK)
-        st = prepare(x, &r, b, &j, &snapshot, &wait_s, err);
-    if (st != OK && wait_s > 0)
-        reply_retry_after(x, wait_s);
+        st = prepare(x, &r, &snapshot, err);
     x->timeout_ms = r.timeout_ms;
-    st = st == OK && j == NULL ? reply_created(x, &snapshot, err) : request_run_job(x, st, j, answer_fed);
+    if (st == OK)
+        st = x->job.kind != NULL ? request_run_job(x, answer_fed) : reply_created(x, &snapshot, err);
     generate_request_clear(&r);
     return st;
 }

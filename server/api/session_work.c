@@ -15,41 +15,32 @@
 
 static struct session_work *work_of(const struct job *j)
 {
-    return (struct session_work *)(void *)j->work;
+    return j->work.arg;
 }
 
-static void free_work(struct job_work *w)
+static void let_go(void *work)
 {
-    session_work_free((struct session_work *)(void *)w);
+    struct session_work *k = work;
+    session_work_let_go(k);
+    stream_snapshot_clear(&k->snapshot);
 }
 
-struct session_work *session_work_create(struct request *x, size_t count, struct error *err)
+enum status session_work_create(struct session_work **ret, struct request *x, size_t count, struct error *err)
 {
-    struct session_work *k = calloc(1, sizeof *k + count * sizeof k->infos[0]);
-    if (k == NULL) {
-        (void)error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-        return NULL;
-    }
-    k->work = (struct job_work){.free = free_work, .conclude_ns = STORED_NS};
+    struct session_work *k = request_alloc(x, sizeof *k + count * sizeof k->infos[0], err);
+    if (k == NULL || job_defer(&x->job, let_go, k, err) != OK)
+        return ERR_NOMEM;
     k->sessions = x->service->sessions;
     k->client = x->client;
     k->count = count;
-    return k;
+    *ret = k;
+    return OK;
 }
 
 void session_work_let_go(struct session_work *k)
 {
     for (size_t i = 0; k != NULL && i < k->count; i++)
         sessions_end(k->sessions, &k->infos[i]);
-}
-
-void session_work_free(struct session_work *k)
-{
-    if (k == NULL)
-        return;
-    session_work_let_go(k);
-    stream_snapshot_clear(&k->snapshot);
-    free(k);
 }
 
 enum status session_work_write(struct session_work *k, struct error *err)
@@ -91,7 +82,7 @@ static enum status move_behind_text(struct job *j, struct error *err)
 {
     struct session_work *k = work_of(j);
     const struct generate_job *g = generate_job_of(j);
-    if (!generate_settle(j, k->work.finish) || !g->has_saved)
+    if (!generate_settle(j, j->work.finish) || !g->has_saved)
         return OK;
     const enum status st = stream_snapshot_copy(&k->snapshot, &g->saved, err);
     return st == OK ? session_work_move(j, err) : st;
@@ -101,63 +92,46 @@ static enum status move_behind_text(struct job *j, struct error *err)
 
 void session_work_follow(struct session_work *k, struct job *j)
 {
+    j->work.arg = k;
     if (sessions_are_stored(k->sessions)) {
-        k->work.conclude = move_behind_text;
-        k->work.commits = true;
+        j->work.conclude = move_behind_text;
+        j->work.conclude_ns = STORED_NS;
+        j->work.commits = true;
     }
-    job_set_work(j, &k->work);
 }
 
 enum status session_work_run(struct request *x, struct session_work *k, session_work_do *conclude, request_step *next,
                              struct error *err)
 {
     const struct service *s = x->service;
-    struct job *j;
-    k->work.conclude = conclude;
-    if (work_job_create(&j, NULL, &k->work) != OK) {
-        session_work_free(k);
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    }
+    struct job *j = &x->job;
+    job_begin(j, &job_kind_work, NULL);
+    j->work.arg = k;
+    j->work.conclude = conclude;
+    j->work.conclude_ns = STORED_NS;
     j->item.client = x->client;
     const uint64_t deadline_ns = x->received_ns + s->settings->timeout_ms * CLOCK_NS_PER_MS;
     const enum status st = workers_submit(s->keepers, j, NULL, 0, deadline_ns, err);
-    if (st == OK)
-        request_await(x, j, next);
-    else
-        session_work_let_go(k);
-    job_release(j);
-    return st == OK ? OK
-                    : error_set(err, st,
-                                st == ERR_FULL ? "too many requests wait for stored sessions; try again later"
-                                               : "the server is shutting down");
+    if (st == OK) {
+        request_await(x, next);
+        return OK;
+    }
+    session_work_let_go(k);
+    return error_set(err, st,
+                     st == ERR_FULL ? "too many requests wait for stored sessions; try again later"
+                                    : "the server is shutting down");
 }
 
 enum status session_work_done(struct session_work **ret, struct request *x, struct error *err)
 {
-    const struct job_result *r = job_result(x->job);
-    struct session_work *k = *ret = work_of(x->job);
+    const struct job_result *r = job_result(&x->job);
+    struct session_work *k = *ret = work_of(&x->job);
     if (r->status == OK)
         return OK;
     if (r->status == ERR_CONFLICT && k->infos[0].is_busy)
         reply_retry_after(x, 1);
     session_work_let_go(k);
     return error_set_param(err, r->status, r->param, "%s", r->message);
-}
-
-enum status session_work_take(struct session_work **ret, struct request *x, struct error *err)
-{
-    struct session_work *done;
-    const enum status st = session_work_done(&done, x, err);
-    if (st != OK)
-        return st;
-    *ret = session_work_create(x, 1, err);
-    if (*ret == NULL) {
-        session_work_let_go(done);
-        return ERR_NOMEM;
-    }
-    (*ret)->infos[0] = done->infos[0];
-    done->infos[0] = (struct session_info){.held = NULL};
-    return OK;
 }
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */

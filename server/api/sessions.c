@@ -96,8 +96,8 @@ static enum status fetched(struct request *x, struct error *err)
 static enum status run_with(struct request *x, struct session_info *info, session_work_do *conclude, request_step *next,
                             session_work_use *use, struct error *err)
 {
-    struct session_work *k = session_work_create(x, 1, err);
-    if (k == NULL) {
+    struct session_work *k;
+    if (session_work_create(&k, x, 1, err) != OK) {
         session_info_clear(info);
         return ERR_NOMEM;
     }
@@ -207,21 +207,20 @@ static enum status fork_session(struct request *x, const struct session_info *of
 {
     unsigned wait_s = 0;
     size_t n = 0;
+    struct session_work *k;
     enum status st = read_fork(x, &n, err);
-    struct session_work *k = st == OK ? session_work_create(x, n, err) : NULL;
-    if (k == NULL)
-        return st == OK ? ERR_NOMEM : st;
-    st = authorise_model(x, of->head.model, of->head.model, err);
+    if (st == OK)
+        st = session_work_create(&k, x, n, err);
+    if (st == OK)
+        st = authorise_model(x, of->head.model, of->head.model, err);
     if (st == OK)
         st = sessions_fork(x->service->sessions, &x->client, of, n, k->infos, &wait_s, err);
-    if (st == OK && sessions_are_stored(x->service->sessions))
-        return session_work_run(x, k, session_work_write_new, forks_written, err);
-    if (st == OK)
-        st = list_forks(x, k->infos, n);
-    else if (wait_s > 0)
+    if (wait_s > 0)
         reply_retry_after(x, wait_s);
-    session_work_free(k);
-    return st;
+    if (st != OK)
+        return st;
+    return sessions_are_stored(k->sessions) ? session_work_run(x, k, session_work_write_new, forks_written, err)
+                                            : list_forks(x, k->infos, n);
 }
 
 enum status api_session_fork(struct request *x, struct error *err)
@@ -256,7 +255,7 @@ static enum status moved(struct request *x, struct error *err)
     return api_session(x, err);
 }
 
-/* Replace the state of the session that is held by the body; takes `k`. */
+/* Replace the state of the session that is held by the body. */
 static enum status put_state(struct request *x, struct session_work *k, struct error *err)
 {
     struct session_info *i = &k->infos[0];
@@ -270,29 +269,27 @@ static enum status put_state(struct request *x, struct session_work *k, struct e
         return session_work_run(x, k, session_work_move, moved, err);
     if (st == OK)
         st = session_work_write(k, err);
-    session_work_free(k);
+    session_work_let_go(k);
     return st == OK ? api_session(x, err) : st;
 }
 
 static enum status put_fetched(struct request *x, struct error *err)
 {
     struct session_work *k;
-    const enum status st = session_work_take(&k, x, err);
+    const enum status st = session_work_done(&k, x, err);
     return st == OK ? put_state(x, k, err) : st;
 }
 
 enum status api_session_put(struct request *x, struct error *err)
 {
-    struct session_work *k = session_work_create(x, 1, err);
-    if (k == NULL)
-        return ERR_NOMEM;
-    const enum status st = sessions_begin(k->sessions, &x->client, x->segments[0], &k->infos[0], err);
-    if (st != OK) {
-        session_work_free(k);
-        if (st == ERR_CONFLICT) /* it may be free soon */
-            reply_retry_after(x, 1);
+    struct session_work *k;
+    enum status st = session_work_create(&k, x, 1, err);
+    if (st == OK)
+        st = sessions_begin(k->sessions, &x->client, x->segments[0], &k->infos[0], err);
+    if (st == ERR_CONFLICT) /* it may be free soon */
+        reply_retry_after(x, 1);
+    if (st != OK)
         return st;
-    }
     if (sessions_are_shared(k->sessions)) /* its model is not known yet */
         return session_work_run(x, k, session_work_fetch, put_fetched, err);
     return put_state(x, k, err);

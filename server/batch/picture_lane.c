@@ -83,9 +83,9 @@ void picture_lane_cancel(struct picture_lane *l, enum status st)
 {
     for (uint32_t i = 0; i < l->count; i++)
         if (l->jobs[i] != NULL)
-            job_cancel(&l->jobs[i]->job, st);
+            job_cancel(l->jobs[i]->job, st);
     if (l->held != NULL)
-        job_cancel(&l->held->job, st);
+        job_cancel(l->held->job, st);
 }
 
 static bool batch_is_due(const struct picture_lane *l, bool busy)
@@ -123,7 +123,7 @@ static void stop_job(struct picture_lane *l, struct classify_job *c, enum status
         }
     if (l->held == c)
         l->held = NULL;
-    job_abort(&c->job, st, message, now_ns);
+    job_abort(c->job, st, message, now_ns);
 }
 
 /* The job whose inputs are next: the one that is held, else the oldest of all or, once the batch has inputs, the oldest
@@ -205,7 +205,7 @@ static uint32_t stop_jobs(struct picture_lane *l)
     uint32_t ended = 0;
     for (uint32_t i = 0; i <= l->count; i++) {
         struct classify_job *c = i < l->count ? l->jobs[i] : l->held;
-        const enum status st = c != NULL ? job_stop_reason(&c->job, now_ns) : OK;
+        const enum status st = c != NULL ? job_stop_reason(c->job, now_ns) : OK;
         if (st == OK)
             continue;
         stop_job(l, c, st, NULL, now_ns);
@@ -240,7 +240,7 @@ static uint32_t finish_batch(struct picture_lane *l)
                    dim * sizeof *c->pooled);
         l->jobs[i] = NULL;
         if (++c->done == c->count) {
-            job_finish(&c->job, FINISH_STOP, now_ns);
+            job_finish(c->job, FINISH_STOP, now_ns);
             ended++;
         }
     }

@@ -74,21 +74,23 @@ static int complete(const struct wish *w, struct local_lane *l)
     const uint32_t samples = (uint32_t)w->samples, *size = m->config.size, row = 3 * size[1];
     const struct picture_grid g = picture_grid_lay_out(samples, size, (uint32_t)w->scale);
     struct complete_input in = {.total = row * size[0], .row_count = row, .samples = samples};
-    struct job *j = NULL;
+    struct job *j = local_lane_job(l);
+    struct error err;
+    uint8_t *known = NULL;
     uint32_t rows = 0;
-    int code = check(w, m, &g, &rows);
+    int code = j != NULL ? check(w, m, &g, &rows) : CLI_FAILED;
     in.known_count = row * rows;
     if (code == CLI_OK)
         code = cli_sampling_read(&w->sampling, &in.sampler);
     if (code == CLI_OK && rows > 0)
-        code = cli_read_pixels(&in.known, w->picture, &m->config);
+        code = cli_read_pixels(&known, w->picture, &m->config);
+    in.known = known;
     if (code == CLI_OK)
-        code = local_lane_submit(l, complete_job_create(&j, l->model, &in), &j);
-    if (code != CLI_OK && j == NULL)
-        free(in.known);
+        code = local_lane_submit(l, complete_begin(j, &in, &err), j);
     if (code == CLI_OK)
         code = draw(w, l, j, &g);
     job_release(j);
+    free(known);
     return code;
 }
 

@@ -75,24 +75,29 @@ static enum status make_blocks(struct archive_blocks *ret, struct archive *archi
 static size_t count_coded(const struct code_job *c)
 {
     size_t coded = 0;
-    for (uint32_t i = 0; i < c->in.count; i++)
+    for (uint32_t i = 0; i < c->in->count; i++)
         coded += c->coders[i].coded;
     return coded;
 }
 
-/* Code the blocks in a job, which takes them and their memory: *j. */
-static int code_blocks(const struct wish *w, struct local_lane *l, const struct archive_blocks *b, struct job **j)
+/* Code the blocks, which outlive the job. */
+static int code_blocks(const struct wish *w, struct local_lane *l, struct archive_blocks *b)
 {
     const struct job_kind *kind = w->restores ? &job_kind_decompress : &job_kind_compress;
-    if (local_lane_submit(l, code_job_create(j, kind, l->model, b), j) != CLI_OK)
-        return CLI_FAILED;
-    struct cli_progress progress = cli_progress_begin(b->text_bytes);
-    for (bool goes_on = true; goes_on;) {
-        goes_on = local_lane_step(l, *j);
-        cli_progress_show(&progress, count_coded(code_job_of(*j)), w->restores ? "restored" : "compressed");
+    struct job *j = local_lane_job(l);
+    struct error err;
+    int code = j != NULL ? local_lane_submit(l, code_begin(j, kind, b, &err), j) : CLI_FAILED;
+    if (code == CLI_OK) {
+        struct cli_progress progress = cli_progress_begin(b->text_bytes);
+        for (bool goes_on = true; goes_on;) {
+            goes_on = local_lane_step(l, j);
+            cli_progress_show(&progress, count_coded(code_job_of(j)), w->restores ? "restored" : "compressed");
+        }
+        cli_progress_end(&progress);
+        code = local_lane_end(l, j);
     }
-    cli_progress_end(&progress);
-    return local_lane_end(l, *j);
+    job_release(j);
+    return code;
 }
 
 /* Write what came of the blocks. */
@@ -117,7 +122,6 @@ static int run(const struct wish *w, const uint8_t *bytes, size_t size)
     struct archive archive;
     struct archive_blocks b = {0};
     struct local_lane l = {.model = NULL};
-    struct job *j = NULL;
     struct model_identity ours;
     uint8_t digest[PRECISION_DIGEST_BYTES];
     struct error err;
@@ -132,12 +136,10 @@ static int run(const struct wish *w, const uint8_t *bytes, size_t size)
     if (code == CLI_OK && w->restores && model_identity_check(&ours, &archive.id, "the archive", "body", &err) != OK)
         code = fail_file(w, &err);
     if (code == CLI_OK && b.count > 0)
-        code = code_blocks(w, &l, &b, &j);
+        code = code_blocks(w, &l, &b);
     if (code == CLI_OK)
         code = write_coded(w, &b, &archive, &ours);
-    if (j == NULL)
-        archive_blocks_clear(&b);
-    job_release(j);
+    archive_blocks_clear(&b);
     local_lane_close(&l);
     return code;
 }

@@ -99,12 +99,14 @@ static int generate(struct local_lane *l, const struct generate_options *r, uint
                                       .shift = r->shift,
                                       .sampler = r->sampler,
                                       .stops = r->stops};
-    struct job *j = NULL;
+    struct job *j = local_lane_job(l);
+    struct error err;
+    enum status begun = ERR_NOMEM;
     struct text_output out = text_output_begin(r->json);
-    int code = r->echo ? text_output_bytes(&out, prompt, size) : CLI_OK;
+    int code = j == NULL ? CLI_FAILED : r->echo ? text_output_bytes(&out, prompt, size) : CLI_OK;
     if (code == CLI_OK)
-        code = local_lane_submit(l, generate_job_create(&j, l->model, &in, RING_BYTES), &j);
-    if (j == NULL)
+        code = local_lane_submit(l, begun = generate_begin(j, &in, RING_BYTES, &err), j);
+    if (begun != OK)
         free(prompt);
     if (code == CLI_OK)
         code = draw(l, j, r, &out);

@@ -40,10 +40,20 @@ void local_lane_close(struct local_lane *l)
     hosted_model_release(l->model);
 }
 
-int local_lane_submit(struct local_lane *l, enum status created, struct job *const *j)
+struct job *local_lane_job(const struct local_lane *l)
 {
-    return created == OK && job_submit(*j, l->queue, l->model->lane, UINT64_MAX) == OK ? CLI_OK
-                                                                                       : cli_fail("out of memory");
+    struct job *j = job_create(sizeof *j);
+    if (j != NULL)
+        job_set_model(j, l->model);
+    else
+        (void)cli_fail("out of memory");
+    return j;
+}
+
+int local_lane_submit(struct local_lane *l, enum status begun, struct job *j)
+{
+    return begun == OK && job_submit(j, l->queue, l->model->lane, UINT64_MAX) == OK ? CLI_OK
+                                                                                    : cli_fail("out of memory");
 }
 
 bool local_lane_step(struct local_lane *l, struct job *j)

@@ -1,5 +1,5 @@
 /* local_lane.h - a lane of streams (server/batch/stream_lane.h) with an engine of our own: a verb that needs no daemon
- * makes the same jobs as its requests (server/kinds/), and this thread does what the daemon's engine thread does. So
+ * makes the same jobs as its requests (server/operation/), and this thread does what the daemon's engine thread does. So
  * what comes of them is the same. Single threaded. */
 #ifndef SERVER_CLI_LOCAL_LANE_H
 #define SERVER_CLI_LOCAL_LANE_H
@@ -25,8 +25,10 @@ int local_lane_open(struct local_lane *l, const char *name, enum model_task task
                     uint32_t streams, bool shifts);
 void local_lane_close(struct local_lane *l); /* no job may be left; zeroed is fine */
 
-/* Submit the job that was created, if it was. Prints why not and returns CLI_FAILED. */
-int local_lane_submit(struct local_lane *l, enum status created, struct job *const *j);
+/* A job for its model, which is yet to be begun. NULL: it was printed that there is no memory. */
+struct job *local_lane_job(const struct local_lane *l);
+/* Submit the job that was begun, if it was. Prints why not and returns CLI_FAILED. */
+int local_lane_submit(struct local_lane *l, enum status begun, struct job *j);
 /* One pass. False: the job is done. */
 bool local_lane_step(struct local_lane *l, struct job *j);
 /* End the job where it is. Prints why if there is no answer, and returns CLI_FAILED; job_release it in any case. */

@@ -45,34 +45,28 @@ bool loader_action_find(const char *word, enum loader_action *ret)
 
 /* ---- jobs ------------------------------------------------------------------------------------------------------ */
 
-static void free_job(struct job *j)
-{
-    json_decref(loader_job_change(j)->report);
-    free(j);
-}
-
 /* It needs no model and has no elements. */
-static const struct job_kind job_kind_change = {.free = free_job};
+static const struct job_kind job_kind_change = {.tells_finish = false};
 
 struct loader_change *loader_job_change(const struct job *j)
 {
     assert(j->kind == &job_kind_change);
-    return (struct loader_change *)j;
+    return j->op;
 }
 
-enum status loader_job_create(struct job **ret, enum loader_action action, const char *model)
+static void free_report(void *change)
 {
-    struct loader_change *c = calloc(1, sizeof *c);
-    if (c == NULL)
+    json_decref(((struct loader_change *)change)->report);
+}
+
+enum status loader_begin(struct job *j, enum loader_action action, const char *model, struct error *err)
+{
+    struct loader_change *c = job_alloc(j, sizeof *c, err);
+    if (c == NULL || job_defer(j, free_report, c, err) != OK)
         return ERR_NOMEM;
-    const enum status st = job_init(&c->job, &job_kind_change, NULL);
-    if (st != OK) {
-        free(c);
-        return st;
-    }
     c->action = action;
     (void)snprintf(c->model, sizeof c->model, "%s", model);
-    *ret = &c->job;
+    job_begin(j, &job_kind_change, c);
     return OK;
 }
 

@@ -42,13 +42,12 @@ void loader_free(struct loader *l);
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 
-/* Create a job for a change, to be submitted to lane 0 of loader_queue. `model` is copied; "" for LOADER_CONFIG.
- * *ret is set only on OK. Errors: ERR_NOMEM. */
-enum status loader_job_create(struct job **ret, enum loader_action action, const char *model);
+/* Begin a job for a change, to be submitted to lane 0 of loader_queue. `model` is copied; "" for LOADER_CONFIG.
+ * Errors: ERR_NOMEM. */
+enum status loader_begin(struct job *j, enum loader_action action, const char *model, struct error *err);
 struct queue *loader_queue(const struct loader *l);
 /* What was asked for and, once the job is done and OK, what came of it. */
 struct loader_change {
-    struct job job; /* the loader's */
     enum loader_action action;
     char model[MODEL_NAME_MAX + 1];
     json_t *report; /* of LOADER_CONFIG: of reload_run */

@@ -2,7 +2,6 @@
 #include "server/operation/code.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 #include "server/operation/stream_kind.h"
 
@@ -11,44 +10,29 @@
 struct code_job *code_job_of(const struct job *j)
 {
     assert(j->kind == &job_kind_compress || j->kind == &job_kind_decompress);
-    return (struct code_job *)j;
+    return j->op;
 }
 
-enum status code_job_create(struct job **ret, const struct job_kind *kind, struct hosted_model *model,
-                            const struct archive_blocks *in)
+enum status code_begin(struct job *j, const struct job_kind *kind, struct archive_blocks *in, struct error *err)
 {
     assert(in->count >= 1);
-    struct code_job *c = calloc(1, sizeof *c);
-    if (c == NULL)
+    struct code_job *c = job_alloc(j, sizeof *c, err);
+    if (c == NULL || (c->coders = job_alloc(j, in->count * sizeof *c->coders, err)) == NULL)
         return ERR_NOMEM;
-    c->coders = calloc(in->count, sizeof *c->coders);
-    if (c->coders == NULL || job_init(&c->job, kind, model) != OK) {
-        free(c->coders);
-        free(c);
-        return ERR_NOMEM;
-    }
-    c->in = *in;
+    c->in = in;
+    job_begin(j, kind, c);
     if (kind == &job_kind_compress)
-        c->job.given = in->text_bytes;
+        j->given = in->text_bytes;
     else
-        c->job.most = in->text_bytes; /* restoring a byte is as much work as drawing one */
-    c->job.answer_bytes = 2 * in->text_bytes + in->count * sizeof *c->coders; /* the archive has a text's size */
-    *ret = &c->job;
+        j->most = in->text_bytes; /* restoring a byte is as much work as drawing one */
+    j->answer_bytes = 2 * in->text_bytes + in->count * sizeof *c->coders; /* the archive has a text's size */
     return OK;
-}
-
-static void free_job(struct job *j)
-{
-    struct code_job *c = code_job_of(j);
-    archive_blocks_clear(&c->in);
-    free(c->coders);
-    free(c);
 }
 
 static enum job_finish end_restoring_locked(struct job *j, enum status st, enum job_finish finish)
 {
     if (st == OK)
-        j->result.generated = (uint32_t)code_job_of(j)->in.text_bytes;
+        j->result.generated = (uint32_t)code_job_of(j)->in->text_bytes;
     return finish;
 }
 
@@ -61,21 +45,21 @@ static struct block_coder *coder_of(const struct stream_slot *s)
 
 static uint32_t samples(const struct job *j)
 {
-    return code_job_of(j)->in.count;
+    return code_job_of(j)->in->count;
 }
 
 static void begin_encoding(struct stream_slot *s)
 {
     s->prompt = s->sample;
     s->every = true;
-    block_coder_begin_encode(coder_of(s), &s->window, &code_job_of(s->job)->in.blocks[s->sample]);
+    block_coder_begin_encode(coder_of(s), &s->window, &code_job_of(s->job)->in->blocks[s->sample]);
 }
 
 static void begin_decoding(struct stream_slot *s)
 {
     s->prompt = s->sample;
     s->chooses = true;
-    block_coder_begin_decode(coder_of(s), &s->window, &code_job_of(s->job)->in.blocks[s->sample]);
+    block_coder_begin_decode(coder_of(s), &s->window, &code_job_of(s->job)->in->blocks[s->sample]);
 }
 
 static void moved(struct stream_slot *s)
@@ -125,12 +109,10 @@ static const struct stream_kind decoding = {
 };
 
 const struct job_kind job_kind_compress = {
-    .free = free_job,
     .stream = &encoding,
 };
 
 const struct job_kind job_kind_decompress = {
-    .free = free_job,
     .end_locked = end_restoring_locked,
     .stream = &decoding,
 };

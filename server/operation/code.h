@@ -11,22 +11,17 @@
 #include "server/operation/block_coder.h"
 #include "server/request/job.h"
 
-struct hosted_model;
-
 struct code_job {
-    struct job job;
-    struct archive_blocks in;   /* their output is constant once the job is done */
-    struct block_coder *coders; /* [in.count]; the engine thread's */
+    struct archive_blocks *in;  /* their output is constant once the job is done */
+    struct block_coder *coders; /* [in->count]; the engine thread's */
 };
 
 extern const struct job_kind job_kind_compress, job_kind_decompress;
 
-/* The struct that begins with a job of either kind. */
+/* What a job of either kind has. */
 struct code_job *code_job_of(const struct job *j);
 
-/* Create a job of one of these kinds with one reference, the caller's, for at least one block. On OK the job owns them.
- * *ret is set only on OK. Errors: ERR_NOMEM. */
-enum status code_job_create(struct job **ret, const struct job_kind *kind, struct hosted_model *model,
-                            const struct archive_blocks *in);
+/* Begin a job of one of these kinds, which has its model, for at least one block; they outlive it. Errors: ERR_NOMEM. */
+enum status code_begin(struct job *j, const struct job_kind *kind, struct archive_blocks *in, struct error *err);
 
 #endif

@@ -2,7 +2,6 @@
 #include "server/operation/complete.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "server/core/metrics.h"
@@ -14,50 +13,34 @@
 struct complete_job *complete_job_of(const struct job *j)
 {
     assert(j->kind == &job_kind_complete);
-    return (struct complete_job *)j;
+    return j->op;
 }
 
-enum status complete_job_create(struct job **ret, struct hosted_model *model, const struct complete_input *in)
-{
-    assert(in->samples >= 1 && in->samples <= COMPLETE_SAMPLES_MAX && in->known_count < in->total);
-    struct complete_job *c = calloc(1, sizeof *c);
-    if (c == NULL)
-        return ERR_NOMEM;
-    c->pixels = malloc((size_t)in->samples * in->total);
-    if (c->pixels == NULL || job_init(&c->job, &job_kind_complete, model) != OK) {
-        free(c->pixels);
-        free(c);
-        return ERR_NOMEM;
-    }
-    c->in = *in;
-    c->job.given = in->known_count;
-    c->job.most = (uint64_t)in->samples * (in->total - in->known_count);
-    c->job.answer_bytes = (size_t)in->samples * in->total;
-    c->job.streams = in->stream;
-    for (uint32_t i = 0; i < in->samples; i++) {
-        if (in->known != NULL)
-            memcpy(c->pixels + (size_t)i * in->total, in->known, in->known_count);
-        c->drawn[i] = in->known_count;
-    }
-    *ret = &c->job;
-    return OK;
-}
-
-void complete_job_fill(struct job *j, uint8_t *known)
+void complete_fill(struct job *j, const uint8_t *known)
 {
     struct complete_job *c = complete_job_of(j);
-    assert(c->in.known == NULL);
     c->in.known = known;
     for (uint32_t i = 0; i < c->in.samples; i++)
         memcpy(c->pixels + (size_t)i * c->in.total, known, c->in.known_count);
 }
 
-static void free_job(struct job *j)
+enum status complete_begin(struct job *j, const struct complete_input *in, struct error *err)
 {
-    struct complete_job *c = complete_job_of(j);
-    free(c->in.known);
-    free(c->pixels);
-    free(c);
+    assert(in->samples >= 1 && in->samples <= COMPLETE_SAMPLES_MAX && in->known_count < in->total);
+    struct complete_job *c = job_alloc(j, sizeof *c, err);
+    if (c == NULL || (c->pixels = job_alloc(j, (size_t)in->samples * in->total, err)) == NULL)
+        return ERR_NOMEM;
+    c->in = *in;
+    job_begin(j, &job_kind_complete, c);
+    j->given = in->known_count;
+    j->most = (uint64_t)in->samples * (in->total - in->known_count);
+    j->answer_bytes = (size_t)in->samples * in->total;
+    j->streams = in->stream;
+    for (uint32_t i = 0; i < in->samples; i++)
+        c->drawn[i] = in->known_count;
+    if (in->known != NULL)
+        complete_fill(j, in->known);
+    return OK;
 }
 
 enum job_event complete_read_rows(struct job *j, const uint32_t *read, uint32_t *sample, uint32_t *rows)
@@ -119,9 +102,9 @@ static void look(struct stream_slot *s, const struct stream_logits *logits)
 
 /* The next sub-pixel of a sample was drawn. The waiter is resumed for the very first one and for the last of each
  * row. */
-static void add(struct complete_job *c, uint32_t sample, uint8_t value, uint64_t now_ns)
+static void add(struct job *j, uint32_t sample, uint8_t value, uint64_t now_ns)
 {
-    struct job *j = &c->job;
+    struct complete_job *c = complete_job_of(j);
     (void)pthread_mutex_lock(&j->lock);
     assert(c->drawn[sample] < c->in.total);
     const bool first = job_generated_locked(j, now_ns);
@@ -144,7 +127,7 @@ static enum stream_after use(struct stream_slot *s, const struct stream_logits *
     }
     const uint8_t value = c->streams[s->sample].drawn;
     s->drawn++;
-    add(c, s->sample, value, turn->now_ns);
+    add(s->job, s->sample, value, turn->now_ns);
     if (c->in.known_count + s->drawn == c->in.total)
         return STREAM_SAMPLE_OVER;
     const bool room = stream_window_push(&s->window, value, false); /* it fits: loading the model has checked that */
@@ -172,7 +155,6 @@ static const struct stream_kind streams = {
 };
 
 const struct job_kind job_kind_complete = {
-    .free = free_job,
     .tells_finish = true,
     .stream = &streams,
 };

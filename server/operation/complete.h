@@ -11,11 +11,9 @@
 #include "engine/sampler.h"
 #include "server/request/job.h"
 
-struct hosted_model;
-
 /* The first sub-pixels of a picture that is to be completed. */
 struct complete_input {
-    uint8_t *known;              /* [known_count], the job's; NULL: there are none, or they are yet to come */
+    const uint8_t *known;        /* [known_count], the job's; NULL: there are none, or they are yet to come */
     uint32_t known_count, total; /* total: sub-pixels of a picture, a multiple of row_count */
     uint32_t row_count;          /* sub-pixels of a row */
     uint32_t samples;            /* 1 .. COMPLETE_SAMPLES_MAX pictures, sample i drawn by the sampler's sample i */
@@ -24,7 +22,6 @@ struct complete_input {
 };
 
 struct complete_job {
-    struct job job;
     struct complete_input in;
     uint8_t *pixels; /* [samples, total], the known ones first; constant below `drawn` */
     struct {         /* the engine thread's */
@@ -37,15 +34,14 @@ struct complete_job {
 
 extern const struct job_kind job_kind_complete;
 
-/* The struct that begins with a job of this kind. */
+/* What a job of this kind has. */
 struct complete_job *complete_job_of(const struct job *j);
 
-/* Create a job with one reference, the caller's. On OK the job owns the memory that `in` points to. *ret is set only on
- * OK. Errors: ERR_NOMEM. */
-enum status complete_job_create(struct job **ret, struct hosted_model *model, const struct complete_input *in);
-
-/* Give the job that no engine has yet its known sub-pixels, malloc'd, at least known_count; taken. */
-void complete_job_fill(struct job *j, uint8_t *known);
+/* Begin a job of this kind, which has its model, and to which the memory belongs that `in` points to. Errors:
+ * ERR_NOMEM. */
+enum status complete_begin(struct job *j, const struct complete_input *in, struct error *err);
+/* Set the known sub-pixels, the job's, of a job that no engine has yet. */
+void complete_fill(struct job *j, const uint8_t *known);
 
 /* The next event: a sample that has more rows than `read` [samples] says, and how many it has in all; or another event.
  * Rows once read from `pixels` do not change. HTTP threads. */

@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <math.h>
 #include <stdbool.h>
-#include <stdlib.h>
 
 #include "engine/engine.h"
 #include "server/models/hosted_model.h"
@@ -15,25 +14,20 @@
 struct embed_job *embed_job_of(const struct job *j)
 {
     assert(j->kind == &job_kind_embed);
-    return (struct embed_job *)j;
+    return j->op;
 }
 
-enum status embed_job_create(struct job **ret, struct hosted_model *model, const struct embed_input *in)
+enum status embed_begin(struct job *j, const struct embed_input *in, struct error *err)
 {
     assert(in->count >= 1 && in->count <= GENERATE_PROMPTS_MAX);
-    struct embed_job *c = calloc(1, sizeof *c);
-    if (c == NULL)
+    const uint32_t dim = engine_info(j->model->engine)->dim;
+    struct embed_job *c = job_alloc(j, sizeof *c, err);
+    if (c == NULL || (c->sums = job_alloc(j, (size_t)in->count * dim * sizeof *c->sums, err)) == NULL)
         return ERR_NOMEM;
-    c->dim = engine_info(model->engine)->dim;
-    c->sums = calloc((size_t)in->count * c->dim, sizeof *c->sums);
-    if (c->sums == NULL || job_init(&c->job, &job_kind_embed, model) != OK) {
-        free(c->sums);
-        free(c);
-        return ERR_NOMEM;
-    }
     c->in = *in;
-    c->job.given = in->ends[in->count - 1];
-    *ret = &c->job;
+    c->dim = dim;
+    job_begin(j, &job_kind_embed, c);
+    j->given = in->ends[in->count - 1];
     return OK;
 }
 
@@ -53,14 +47,6 @@ void embed_job_mean(const struct job *j, uint32_t text, float *out)
     const double *sums = c->sums + (size_t)text * c->dim, size = (double)size_of(&c->in, text);
     for (uint32_t i = 0; i < c->dim; i++)
         out[i] = (float)(sums[i] / size);
-}
-
-static void free_job(struct job *j)
-{
-    struct embed_job *c = embed_job_of(j);
-    free(c->in.texts);
-    free(c->sums);
-    free(c);
 }
 
 /* ---- its streams ----------------------------------------------------------------------------------------------- */
@@ -102,7 +88,7 @@ static enum stream_after use(struct stream_slot *s, const struct stream_logits *
     }
     if (are_finite(s->sums, c->dim))
         return STREAM_SAMPLE_OVER;
-    job_abort(&c->job, ERR_INTERNAL, "the model gave a hidden state that is not a number", turn->now_ns);
+    job_abort(s->job, ERR_INTERNAL, "the model gave a hidden state that is not a number", turn->now_ns);
     return STREAM_JOB_OVER;
 }
 
@@ -115,6 +101,5 @@ static const struct stream_kind streams = {
 };
 
 const struct job_kind job_kind_embed = {
-    .free = free_job,
     .stream = &streams,
 };

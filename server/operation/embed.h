@@ -10,8 +10,6 @@
 #include "config/status.h"
 #include "server/request/job.h"
 
-struct hosted_model;
-
 /* None is empty or longer than the model's context. */
 struct embed_input {
     uint8_t *texts;                    /* one after another, the job's */
@@ -20,7 +18,6 @@ struct embed_input {
 };
 
 struct embed_job {
-    struct job job;
     struct embed_input in;
     uint32_t dim;
     double *sums; /* [count, dim] of hidden states; the engine thread's until the job is done, then constant */
@@ -28,12 +25,12 @@ struct embed_job {
 
 extern const struct job_kind job_kind_embed;
 
-/* The struct that begins with a job of this kind. */
+/* What a job of this kind has. */
 struct embed_job *embed_job_of(const struct job *j);
 
-/* Create a job with one reference, the caller's. On OK the job owns the memory that `in` points to. *ret is set only on
- * OK. Errors: ERR_NOMEM. */
-enum status embed_job_create(struct job **ret, struct hosted_model *model, const struct embed_input *in);
+/* Begin a job of this kind, which has its model, and to which the memory belongs that `in` points to. Errors:
+ * ERR_NOMEM. */
+enum status embed_begin(struct job *j, const struct embed_input *in, struct error *err);
 /* Of a job that is done: the mean for a text, out [dim]. */
 void embed_job_mean(const struct job *j, uint32_t text, float *out);
 

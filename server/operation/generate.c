@@ -21,74 +21,56 @@ enum { TEXT_BYTES = 2, NUMBER_BYTES = 45 };
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
-/* malloc of a * b * c elements of `size` bytes; NULL also if that is 0 or overflows. */
-static void *array_of(size_t a, size_t b, size_t c, size_t size)
-{
-    size_t count, bytes;
-    if (__builtin_mul_overflow(a, b, &count) || __builtin_mul_overflow(count, c, &count) ||
-        __builtin_mul_overflow(count, size, &bytes) || bytes == 0)
-        return NULL;
-    return malloc(bytes);
-}
-
 struct generate_job *generate_job_of(const struct job *j)
 {
     assert(j->kind == &job_kind_generate);
-    return (struct generate_job *)j;
+    return j->op;
 }
 
-/* Free what has memory of its own, except the input. */
-static void clear(struct generate_job *g)
+/* a * b * c elements of `size` bytes, of which there may be none, for *to. */
+static bool make(struct job *j, void *to, size_t a, size_t b, size_t c, size_t size, struct error *err)
 {
-    stream_snapshot_clear(&g->saved);
-    free(g->streams);
-    free(g->prompt_likeliest);
-    free(g->prompt_logprobs);
-    free(g->ring_likeliest);
-    free(g->ring_logprobs);
-    free(g->ring);
-    free(g->samples);
+    size_t count, bytes;
+    if (__builtin_mul_overflow(a, b, &count) || __builtin_mul_overflow(count, c, &count) ||
+        __builtin_mul_overflow(count, size, &bytes))
+        bytes = SIZE_MAX;
+    void *made = job_alloc(j, bytes, err);
+    memcpy(to, &made, sizeof made);
+    return made != NULL;
 }
 
-static void free_job(struct job *j)
+static enum status create_rings(struct job *j, struct generate_job *g, struct error *err)
 {
-    struct generate_job *g = generate_job_of(j);
-    free(g->in.prompt);
-    stream_snapshot_clear(&g->in.from);
-    clear(g);
-    free(g);
-}
-
-static bool create_rings(struct generate_job *g)
-{
-    const size_t numbers = g->in.logprobs, likeliest = numbers > 0 ? numbers - 1 : 0;
+    const size_t numbers = g->in.logprobs, likeliest = numbers > 0 ? numbers - 1 : 0, n = g->sample_count;
     const size_t prompt = g->in.prompt_logprobs ? g->in.prompt_bytes : 0;
-    g->streams = generate_streams_create(g->sample_count);
-    g->samples = calloc(g->sample_count, sizeof *g->samples);
-    g->ring = array_of(g->sample_count, g->ring_size, 1, 1);
-    g->ring_logprobs = array_of(g->sample_count, g->ring_size, numbers, sizeof *g->ring_logprobs);
-    g->ring_likeliest = array_of(g->sample_count, g->ring_size, likeliest, 1);
-    g->prompt_logprobs = array_of(prompt, numbers, 1, sizeof *g->prompt_logprobs);
-    g->prompt_likeliest = array_of(prompt, likeliest, 1, 1);
-    if (g->streams == NULL || g->samples == NULL || g->ring == NULL || (numbers > 0 && g->ring_logprobs == NULL) ||
-        (likeliest > 0 && g->ring_likeliest == NULL) || (prompt * numbers > 0 && g->prompt_logprobs == NULL) ||
-        (prompt * likeliest > 0 && g->prompt_likeliest == NULL))
-        return false;
+    if (!make(j, &g->streams, n, 1, 1, generate_stream_bytes(), err) ||
+        !make(j, &g->samples, n, 1, 1, sizeof *g->samples, err) || !make(j, &g->ring, n, g->ring_size, 1, 1, err) ||
+        !make(j, &g->ring_logprobs, n, g->ring_size, numbers, sizeof *g->ring_logprobs, err) ||
+        !make(j, &g->ring_likeliest, n, g->ring_size, likeliest, 1, err) ||
+        !make(j, &g->prompt_logprobs, prompt, numbers, 1, sizeof *g->prompt_logprobs, err) ||
+        !make(j, &g->prompt_likeliest, prompt, likeliest, 1, 1, err))
+        return ERR_NOMEM;
     for (uint32_t i = 0; i < g->sample_count; i++)
         stop_matcher_init(&g->samples[i].matcher, &g->in.stops);
     for (size_t i = 0; i < prompt * numbers; i++)
         g->prompt_logprobs[i] = NAN;
-    return true;
+    return OK;
+}
+
+static void clear_snapshot(void *s)
+{
+    stream_snapshot_clear(s);
 }
 
 /* Allocate the most that the saved state can take: the engine thread allocates nothing. */
-static enum status create_saved(struct generate_job *g, const struct hosted_model *model)
+static enum status create_saved(struct job *j, struct generate_job *g, struct error *err)
 {
     if (!g->in.saves)
         return OK;
-    const struct engine_info *info = engine_info(model->engine);
+    const struct engine_info *info = engine_info(j->model->engine);
     const uint32_t fed = info->context == ENGINE_CONTEXT_UNLIMITED ? 0 : info->context;
-    return stream_snapshot_create(&g->saved, fed, 1, info->stream_bytes, NULL);
+    const enum status st = stream_snapshot_create(&g->saved, fed, 1, info->stream_bytes, err);
+    return st == OK ? job_defer(j, clear_snapshot, &g->saved, err) : st;
 }
 
 /* Of the prompts, the rings, the saved state, also in base64, and a whole answer's text. */
@@ -116,32 +98,32 @@ enum status generate_check_room(const struct generate_input *in, const struct ho
     return OK;
 }
 
-enum status generate_job_create(struct job **ret, struct hosted_model *model, const struct generate_input *in,
-                                size_t ring_bytes)
+enum status generate_begin(struct job *j, const struct generate_input *in, size_t ring_bytes, struct error *err)
 {
     assert(ring_bytes > 0 && (in->stream || ring_bytes >= in->max_tokens));
     assert(in->prompt_count >= 1 && in->prompt_count <= GENERATE_PROMPTS_MAX && in->n >= 1);
     assert(in->prompt_count * in->n <= GENERATE_SAMPLES_MAX && in->logprobs <= 1 + GENERATE_LIKELIEST_MAX);
     assert(in->ends[in->prompt_count - 1] == in->prompt_bytes);
-    struct generate_job *g = calloc(1, sizeof *g);
+    struct generate_job *g = job_alloc(j, sizeof *g, err);
     if (g == NULL)
         return ERR_NOMEM;
+    g->job = j;
     g->in = *in;
     g->sample_count = in->prompt_count * in->n;
     g->ring_limit = ring_bytes;
     g->ring_size = ring_bytes + GENERATE_STOP_BYTES_MAX;
-    if (!create_rings(g) || create_saved(g, model) != OK || job_init(&g->job, &job_kind_generate, model) != OK) {
-        clear(g);
-        free(g);
+    if (create_rings(j, g, err) != OK || create_saved(j, g, err) != OK ||
+        job_defer(j, clear_snapshot, &g->in.from, err) != OK || job_defer(j, free, in->prompt, err) != OK) {
+        g->in.from.memory = NULL; /* not taken */
         return ERR_NOMEM;
     }
-    g->job.given = in->prompt_bytes - in->from.pending_count; /* what a state has pending was given before */
-    g->job.most = (uint64_t)g->sample_count * in->max_tokens;
-    g->job.streams = in->stream;
-    g->job.moves = in->stream && in->moves;
-    g->job.answer_bytes = answer_bytes(g, model);
-    g->job.item.priority = in->priority;
-    *ret = &g->job;
+    job_begin(j, &job_kind_generate, g);
+    j->given = in->prompt_bytes - in->from.pending_count; /* what a state has pending was given before */
+    j->most = (uint64_t)g->sample_count * in->max_tokens;
+    j->streams = in->stream;
+    j->moves = in->stream && in->moves;
+    j->answer_bytes = answer_bytes(g, j->model);
+    j->item.priority = in->priority;
     return OK;
 }
 
@@ -256,7 +238,7 @@ static bool release_locked(struct generate_job *g, struct generate_sample *s, si
 enum generate_next generate_emit(struct generate_job *g, uint32_t sample, uint8_t byte, const float *logprobs,
                                  const uint8_t *likeliest, uint64_t gap_ns, uint64_t now_ns)
 {
-    struct job *j = &g->job;
+    struct job *j = g->job;
     struct generate_sample *s = &g->samples[sample];
     uint8_t text[GENERATE_STOP_BYTES_MAX];
     size_t size;
@@ -282,7 +264,7 @@ static void end_sample_locked(struct generate_job *g, struct generate_sample *s,
     uint8_t text[GENERATE_STOP_BYTES_MAX];
     if (s->is_over)
         return;
-    s->is_cut_off = st == OK && finish > FINISH_TIMEOUT && job_cancelled(&g->job) == ERR_UNAVAILABLE;
+    s->is_cut_off = st == OK && finish > FINISH_TIMEOUT && job_cancelled(g->job) == ERR_UNAVAILABLE;
     /* what may be the beginning of a stop string is text only if no more comes */
     const size_t left = s->is_cut_off && g->in.withholds ? 0 : stop_matcher_flush(&s->matcher, text);
     /* if it does not fit, the reader was too slow for the last bytes too */
@@ -292,7 +274,7 @@ static void end_sample_locked(struct generate_job *g, struct generate_sample *s,
 
 void generate_end_sample(struct generate_job *g, uint32_t sample, enum job_finish finish)
 {
-    struct job *j = &g->job;
+    struct job *j = g->job;
     (void)pthread_mutex_lock(&j->lock);
     end_sample_locked(g, &g->samples[sample], OK, finish);
     if (j->streams && j->state == JOB_STREAMING)
@@ -333,7 +315,6 @@ static enum job_finish end_locked(struct job *j, enum status st, enum job_finish
 /* ---- the kind -------------------------------------------------------------------------------------------------- */
 
 const struct job_kind job_kind_generate = {
-    .free = free_job,
     .end_locked = end_locked,
     .ends_late = true,
     .tells_finish = true,

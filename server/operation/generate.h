@@ -58,7 +58,7 @@ struct generate_sample {
 };
 
 struct generate_job {
-    struct job job;
+    struct job *job; /* whose it is */
     struct generate_input in;
     uint32_t sample_count;
     size_t ring_size, ring_limit; /* bytes of a ring, and how many of them may wait to be read */
@@ -87,16 +87,14 @@ struct generate_job {
 extern const struct job_kind job_kind_generate;
 extern const struct stream_kind stream_kind_generate;
 
-/* The struct that begins with a job of this kind. */
+/* What a job of this kind has. */
 struct generate_job *generate_job_of(const struct job *j);
 
 /* ---- HTTP threads ---------------------------------------------------------------------------------------------- */
 
-/* Create a job with one reference, the caller's. On OK the job owns the memory that `in` points to. ring_bytes: how
- * much output of a sample may wait to be read; for whole answers at least max_tokens. *ret is set only on OK.
- * Errors: ERR_NOMEM. */
-enum status generate_job_create(struct job **ret, struct hosted_model *model, const struct generate_input *in,
-                                size_t ring_bytes);
+/* Begin a job of this kind, which has its model; on OK the job owns the memory that `in` points to. ring_bytes: how much
+ * output of a sample may wait to be read; for whole answers at least max_tokens. Errors: ERR_NOMEM. */
+enum status generate_begin(struct job *j, const struct generate_input *in, size_t ring_bytes, struct error *err);
 
 /* Where to put what is read: [size_max] bytes and, if the job gives them, in.logprobs natural logarithms of
  * softmax(logits) for each byte, whatever the options that it was drawn with: its own and those of the likeliest
@@ -147,7 +145,7 @@ enum generate_next generate_emit(struct generate_job *g, uint32_t sample, uint8_
  * completed, or the text is cut off and the job withholds. */
 void generate_end_sample(struct generate_job *g, uint32_t sample, enum job_finish finish);
 
-/* Allocate what generate_stream.c keeps of the samples; NULL: out of memory. */
-struct generate_stream *generate_streams_create(uint32_t sample_count);
+/* What generate_stream.c keeps of a sample takes so many. */
+size_t generate_stream_bytes(void);
 
 #endif

@@ -1,7 +1,6 @@
 /* generate_stream.c - the texts of a job in the slots of a lane: how a prompt is fed, and how the next byte is drawn.
  * See generate.h, stream_kind.h. */
 #include <assert.h>
-#include <stdlib.h>
 
 #include "engine/logits.h"
 #include "server/core/clock.h"
@@ -20,9 +19,9 @@ struct generate_stream {
     uint64_t drawn_ns; /* when it was drawn */
 };
 
-struct generate_stream *generate_streams_create(uint32_t sample_count)
+size_t generate_stream_bytes(void)
 {
-    return calloc(sample_count, sizeof(struct generate_stream));
+    return sizeof(struct generate_stream);
 }
 
 static struct generate_stream *stream_of(const struct stream_slot *s)
@@ -100,8 +99,8 @@ static void begin(struct stream_slot *s)
     s->at = prompt.size - generate_kept(m, in, prompt.size);
     stream->told = s->at + (m->starts ? 0 : 1); /* the first byte fed has a probability only after a start embedding */
     s->every = in->prompt_logprobs && stream->sampler.options.sample == 0 && prompt.size > 0;
-    if (g->job.keeps_prefixes && in->from.position == 0)
-        s->state_owner = &g->job.prefix_owner;
+    if (g->job->keeps_prefixes && in->from.position == 0)
+        s->state_owner = &g->job->prefix_owner;
     if (prompt.size == 0 && !m->starts) { /* something must be fed; this is not echoed and not counted */
         s->given = newline;
         s->given_count = 1;
@@ -172,16 +171,16 @@ static enum stream_after next_byte(struct stream_slot *s, const struct stream_tu
 {
     struct generate_job *g = generate_job_of(s->job);
     struct generate_stream *stream = stream_of(s);
-    const unsigned model = g->job.model->metrics_label;
+    const unsigned model = g->job->model->metrics_label;
     if (s->drawn == 1)
-        metrics_histogram_observe(METRIC_FIRST_BYTE, model, turn->now_ns - g->job.result.queued_ns);
+        metrics_histogram_observe(METRIC_FIRST_BYTE, model, turn->now_ns - g->job->result.queued_ns);
     else
         metrics_histogram_observe(METRIC_BETWEEN_BYTES, model, turn->now_ns - stream->drawn_ns);
     stream->drawn_ns = turn->now_ns;
     const enum generate_next next = generate_emit(g, s->sample, stream->drawn, stream->logprobs, stream->likeliest,
                                                   turn->running * STREAM_WAKE_NS, turn->now_ns);
     if (next == GENERATE_OVERRUN) {
-        job_finish(&g->job, FINISH_CANCELLED, turn->now_ns);
+        job_finish(g->job, FINISH_CANCELLED, turn->now_ns);
         return STREAM_JOB_OVER;
     }
     if (next == GENERATE_STOPPED)

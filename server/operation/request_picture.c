@@ -16,39 +16,14 @@
 
 enum { PARAM_MAX = 32 };
 
-static void free_body(void *kept)
-{
-    request_free_body(kept);
-}
-
-/* The files lie in the body, which becomes theirs; without any, nothing of it is needed any more. */
-static enum status keep_body(struct request *x, struct request_inputs *r, struct error *err)
-{
-    if (r->work.prepare == NULL)
-        return OK;
-    request_job_charge_pixels(x, r->pixels);
-    r->drop = free_body;
-    r->kept = request_keep_body(x);
-    return r->kept != NULL ? OK : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-}
-
-enum status request_picture_job(struct request *x, struct request_inputs *r, struct job **ret, struct error *err)
-{
-    enum status st = keep_body(x, r, err);
-    if (st == OK)
-        st = request_inputs_job(ret, r, err);
-    if (st != OK)
-        request_inputs_free(r);
-    return st;
-}
-
-enum status request_picture_add(struct request_inputs *r, struct request *x, const struct multipart_part *file,
-                                struct error *err)
+enum status request_picture_add(struct picture_inputs *r, const struct multipart_part *file, struct error *err)
 {
     if (file->size == 0)
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected " PICTURE_KINDS);
-    const enum status st = request_inputs_add_file(r, file->bytes, file->size, file->type, NULL, err);
-    return st == OK ? keep_body(x, r, err) : st;
+    const enum status st = picture_inputs_add_file(r, file->bytes, file->size, file->type, NULL, err);
+    if (st == OK)
+        request_job_charge_pixels(r->request, r->pixels);
+    return st;
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
@@ -127,7 +102,7 @@ bool request_images_read(const json_t *value, void *to)
 
 /* A picture in base64, or "data:image/png;base64,...". Its bytes are put at *room: of the body, whose text is the
  * JSON's by now, and which was longer. */
-static enum status add(struct request_inputs *r, const json_t *value, uint8_t **room, const char *param,
+static enum status add(struct picture_inputs *r, const json_t *value, uint8_t **room, const char *param,
                        struct error *err)
 {
     const char *text = json_string_value(value), *end = text + json_string_length(value);
@@ -152,12 +127,12 @@ static enum status add(struct request_inputs *r, const json_t *value, uint8_t **
         return error_set_param(err, ERR_ARGUMENT, param,
                                "%s is not base64; expected RFC 4648's, padded, without line breaks", param);
     *room += size;
-    return request_inputs_add_file(r, bytes, size, type, param, err);
+    return picture_inputs_add_file(r, bytes, size, type, param, err);
 }
 
-enum status request_images_add(struct request *x, struct request_inputs *r, const json_t *images, struct error *err)
+enum status request_images_add(struct picture_inputs *r, const json_t *images, struct error *err)
 {
-    uint8_t *room = x->body.bytes;
+    uint8_t *room = r->request->body.bytes;
     for (size_t i = 0; i < json_array_size(images); i++) {
         char param[PARAM_MAX];
         (void)snprintf(param, sizeof param, "images[%zu]", i);

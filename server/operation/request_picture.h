@@ -14,7 +14,6 @@
 #include "server/operation/picture_inputs.h"
 #include "server/request/request.h"
 #include "server/request/request_type.h"
-#include "server/request/workers.h"
 
 enum { REQUEST_FILES_MAX = CLASSIFY_INPUTS_MAX + 1 }; /* one more than are accepted */
 
@@ -28,14 +27,8 @@ enum status request_picture_find(struct multipart_part *files, size_t max, bool 
 enum status request_picture_find_one(struct multipart_part *ret, struct request *x, const struct field_list *list,
                                      struct error *err);
 
-/* Add that file to inputs that have no other, and take the body over. Errors: as request_inputs_add_file; ERR_ARGUMENT:
- * there is none. */
-enum status request_picture_add(struct request_inputs *r, struct request *x, const struct multipart_part *file,
-                                struct error *err);
-
-/* Make a job of what is to be classified; its files lie in the body, which becomes the job's too, and their pixels are
- * charged. Takes `r` in any case. Errors: ERR_NOMEM. */
-enum status request_picture_job(struct request *x, struct request_inputs *r, struct job **ret, struct error *err);
+/* Add that file to inputs that have no other. Errors: as picture_inputs_add_file; ERR_ARGUMENT: there is none. */
+enum status request_picture_add(struct picture_inputs *r, const struct multipart_part *file, struct error *err);
 
 /* Pictures in JSON: strings in base64, or data URIs. */
 
@@ -43,8 +36,8 @@ enum status request_picture_job(struct request *x, struct request_inputs *r, str
 bool request_images_read(const json_t *value, void *to);
 #define REQUEST_IMAGES_EXPECTED \
     "a list of 1 to " FIELD_DIGITS(CLASSIFY_INPUTS_MAX) " strings: each a picture in base64, or as a data URI"
-/* Add the pictures of a value that request_images_read has accepted. Their bytes replace those of the request's body,
- * which must be kept as long as they are needed. Errors: ERR_ARGUMENT; as request_inputs_add_file. */
-enum status request_images_add(struct request *x, struct request_inputs *r, const json_t *images, struct error *err);
+/* Add the pictures of a value that request_images_read has accepted. Their bytes replace those of the request's body.
+ * Errors: ERR_ARGUMENT; as picture_inputs_add_file. */
+enum status request_images_add(struct picture_inputs *r, const json_t *images, struct error *err);
 
 #endif

@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "engine/logits.h"
 #include "server/operation/stream_kind.h"
@@ -16,41 +15,20 @@ enum { NUMBER_BYTES = 56 }; /* of a number of the answer, while that is built */
 struct score_job *score_job_of(const struct job *j)
 {
     assert(j->kind == &job_kind_score);
-    return (struct score_job *)j;
+    return j->op;
 }
 
-enum status score_job_create(struct job **ret, struct hosted_model *model, const struct score_input *in)
+enum status score_begin(struct job *j, const struct score_input *in, struct error *err)
 {
     assert(in->count > in->first);
-    struct score_job *c = calloc(1, sizeof *c);
-    if (c == NULL)
+    struct score_job *c = job_alloc(j, sizeof *c, err);
+    if (c == NULL || (c->log2_probs = job_alloc(j, (in->count - in->first) * sizeof *c->log2_probs, err)) == NULL)
         return ERR_NOMEM;
-    c->log2_probs = calloc(in->count - in->first, sizeof *c->log2_probs);
-    if (c->log2_probs == NULL || job_init(&c->job, &job_kind_score, model) != OK) {
-        free(c->log2_probs);
-        free(c);
-        return ERR_NOMEM;
-    }
     c->in = *in;
-    c->job.given = in->count;
-    c->job.answer_bytes = in->count * (1 + sizeof *c->log2_probs + NUMBER_BYTES);
-    *ret = &c->job;
+    job_begin(j, &job_kind_score, c);
+    j->given = in->count;
+    j->answer_bytes = in->count * (1 + sizeof *c->log2_probs + NUMBER_BYTES);
     return OK;
-}
-
-void score_job_fill(struct job *j, uint8_t *elements)
-{
-    struct score_job *c = score_job_of(j);
-    assert(c->in.elements == NULL);
-    c->in.elements = elements;
-}
-
-static void free_job(struct job *j)
-{
-    struct score_job *c = score_job_of(j);
-    free(c->in.elements);
-    free(c->log2_probs);
-    free(c);
 }
 
 /* ---- its stream ------------------------------------------------------------------------------------------------ */
@@ -105,6 +83,5 @@ static const struct stream_kind stream = {
 };
 
 const struct job_kind job_kind_score = {
-    .free = free_job,
     .stream = &stream,
 };

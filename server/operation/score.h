@@ -8,17 +8,14 @@
 #include "config/status.h"
 #include "server/request/job.h"
 
-struct hosted_model;
-
 /* Bytes or sub-pixels whose probabilities are wanted. */
 struct score_input {
-    uint8_t *elements; /* [count], the job's; NULL: yet to come */
+    uint8_t *elements; /* [count], the job's; NULL: to be set before an engine has it */
     size_t count;
     size_t first; /* the first one that has a probability: 1 for a model without start embedding, else 0 */
 };
 
 struct score_job {
-    struct job job;
     struct score_input in;
     /* The engine thread's until the job is done, then constant: log2 of the probability of each element from the first
      * on. */
@@ -28,13 +25,11 @@ struct score_job {
 
 extern const struct job_kind job_kind_score;
 
-/* The struct that begins with a job of this kind. */
+/* What a job of this kind has. */
 struct score_job *score_job_of(const struct job *j);
 
-/* Create a job with one reference, the caller's. On OK the job owns the memory that `in` points to. *ret is set only on
- * OK. Errors: ERR_NOMEM. */
-enum status score_job_create(struct job **ret, struct hosted_model *model, const struct score_input *in);
-/* Give the job that no engine has yet its elements, malloc'd; taken. */
-void score_job_fill(struct job *j, uint8_t *elements);
+/* Begin a job of this kind, which has its model, and to which the memory belongs that `in` points to. Errors:
+ * ERR_NOMEM. */
+enum status score_begin(struct job *j, const struct score_input *in, struct error *err);
 
 #endif

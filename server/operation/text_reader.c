@@ -44,19 +44,12 @@ struct text_reader {
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
-static bool rows_create(struct rows *r, size_t count, size_t numbers)
+static bool rows_create(struct rows *r, struct job *j, size_t count, size_t numbers, struct error *err)
 {
-    r->bytes = malloc(count);
-    r->logprobs = numbers > 0 ? malloc(count * numbers * sizeof *r->logprobs) : NULL;
-    r->likeliest = numbers > 1 ? malloc(count * (numbers - 1)) : NULL;
-    return r->bytes != NULL && (numbers == 0 || r->logprobs != NULL) && (numbers <= 1 || r->likeliest != NULL);
-}
-
-static void rows_free(struct rows *r)
-{
-    free(r->bytes);
-    free(r->logprobs);
-    free(r->likeliest);
+    r->bytes = job_alloc(j, count, err);
+    r->logprobs = job_alloc(j, count * numbers * sizeof *r->logprobs, err);
+    r->likeliest = job_alloc(j, numbers > 1 ? count * (numbers - 1) : 0, err);
+    return r->bytes != NULL && r->logprobs != NULL && r->likeliest != NULL;
 }
 
 static struct rows rows_at(const struct rows *r, size_t at, size_t numbers)
@@ -101,48 +94,9 @@ static void take_up_character(struct text_reader *r)
         r->samples[i].begun = count - whole;
 }
 
-enum status text_reader_create(struct text_reader **ret, struct job *j, bool echo)
+static void free_texts(void *reader)
 {
-    struct generate_job *g = generate_job_of(j);
-    const size_t numbers = g->in.logprobs;
-    struct text_reader *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return ERR_NOMEM;
-    r->job = g;
-    r->echo = echo;
-    r->numbers = numbers;
-    r->size_max = STREAM_EVENT_BYTES_MAX / (numbers > 0 ? numbers : 1);
-    assert(!echo || numbers == 0 || g->in.prompt_logprobs);
-    const size_t most = UTF8_INCOMPLETE_MAX + r->size_max;
-    r->samples = calloc(g->sample_count, sizeof *r->samples);
-    r->text = malloc(UTF8_GROWTH * most);
-    const bool fine = rows_create(&r->held, (size_t)g->sample_count * UTF8_INCOMPLETE_MAX, numbers) &&
-                      rows_create(&r->read, most, numbers) && rows_create(&r->prompt, echo ? most : 1, numbers);
-    if (!fine || r->samples == NULL || r->text == NULL) {
-        text_reader_free(r);
-        return ERR_NOMEM;
-    }
-    take_up_character(r);
-    *ret = r;
-    return OK;
-}
-
-enum status text_reader_begin(struct text_reader **ret, struct job **job, struct hosted_model *model,
-                              struct generate_input *in, size_t buffer, bool echo, struct error *err)
-{
-    const size_t most = in->max_tokens > 0 ? in->max_tokens : 1;
-    enum status st = generate_job_create(job, model, in, in->stream && buffer < most ? buffer : most);
-    if (st == OK) {
-        in->prompt = in->from.memory = NULL; /* the job's now */
-        st = text_reader_create(ret, *job, echo);
-    }
-    return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
-}
-
-void text_reader_free(struct text_reader *r)
-{
-    if (r == NULL)
-        return;
+    struct text_reader *r = reader;
     for (uint32_t i = 0; r->whole != NULL && i < r->job->sample_count; i++) {
         struct whole_text *t = &r->whole[i];
         if (t->to_text != NULL)
@@ -154,12 +108,48 @@ void text_reader_free(struct text_reader *r)
         json_decref(t->told);
     }
     free(r->whole);
-    rows_free(&r->prompt);
-    rows_free(&r->read);
-    rows_free(&r->held);
-    free(r->text);
-    free(r->samples);
-    free(r);
+    r->whole = NULL;
+}
+
+void text_reader_free_texts(struct text_reader *r)
+{
+    free_texts(r);
+}
+
+enum status text_reader_create(struct text_reader **ret, struct job *j, bool echo, struct error *err)
+{
+    struct generate_job *g = generate_job_of(j);
+    const size_t numbers = g->in.logprobs;
+    struct text_reader *r = job_alloc(j, sizeof *r, err);
+    if (r == NULL)
+        return ERR_NOMEM;
+    r->job = g;
+    r->echo = echo;
+    r->numbers = numbers;
+    r->size_max = STREAM_EVENT_BYTES_MAX / (numbers > 0 ? numbers : 1);
+    assert(!echo || numbers == 0 || g->in.prompt_logprobs);
+    const size_t most = UTF8_INCOMPLETE_MAX + r->size_max;
+    r->samples = job_alloc(j, g->sample_count * sizeof *r->samples, err);
+    r->text = job_alloc(j, UTF8_GROWTH * most, err);
+    if (r->samples == NULL || r->text == NULL ||
+        !rows_create(&r->held, j, (size_t)g->sample_count * UTF8_INCOMPLETE_MAX, numbers, err) ||
+        !rows_create(&r->read, j, most, numbers, err) || !rows_create(&r->prompt, j, echo ? most : 1, numbers, err) ||
+        job_defer(j, free_texts, r, err) != OK)
+        return ERR_NOMEM;
+    take_up_character(r);
+    *ret = r;
+    return OK;
+}
+
+enum status text_reader_begin(struct text_reader **ret, struct job *j, struct generate_input *in, size_t buffer,
+                              bool echo, struct error *err)
+{
+    const size_t most = in->max_tokens > 0 ? in->max_tokens : 1;
+    const enum status st = generate_begin(j, in, in->stream && buffer < most ? buffer : most, err);
+    if (st != OK)
+        return st;
+    in->prompt = in->from.memory = NULL; /* the job's now */
+    return text_reader_create(ret, j, echo, err);
 }
 
 void text_reader_skip(struct text_reader *r, size_t bytes)
@@ -255,7 +245,7 @@ static enum job_event read_job(struct text_reader *r)
     const struct rows to = rows_at(&r->read, UTF8_INCOMPLETE_MAX, r->numbers);
     r->reading = (struct generate_reading){
         .size_max = r->size_max, .bytes = to.bytes, .logprobs = to.logprobs, .likeliest = to.likeliest};
-    const enum job_event event = generate_read(&r->job->job, &r->reading);
+    const enum job_event event = generate_read(r->job->job, &r->reading);
     r->pending = event == JOB_EVENT_BYTES ? BYTES : event == JOB_EVENT_SAMPLE_END ? ENDED : NOTHING;
     return event;
 }

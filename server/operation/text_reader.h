@@ -31,14 +31,13 @@ struct text_piece {
     bool is_cut_off;
 };
 
-/* `j` is borrowed until text_reader_free. With `echo`, a job that reports logprobs must report those of its prompts.
- * *ret is set only on OK. Errors: ERR_NOMEM. */
-enum status text_reader_create(struct text_reader **ret, struct job *j, bool echo);
-/* The same for a new job of `in`, whose prompt and state are the job's from now on. A stream's ring has at most
- * `buffer` bytes. *job is the caller's, also where an error follows. */
-enum status text_reader_begin(struct text_reader **ret, struct job **job, struct hosted_model *model,
-                              struct generate_input *in, size_t buffer, bool echo, struct error *err);
-void text_reader_free(struct text_reader *r); /* NULL is a no-op */
+/* The job's, as long as it is there. With `echo`, a job that reports logprobs must report those of its prompts. *ret is
+ * set only on OK. Errors: ERR_NOMEM. */
+enum status text_reader_create(struct text_reader **ret, struct job *j, bool echo, struct error *err);
+/* Likewise, where the job is begun with `in`, whose prompt and state are its from now on. A stream's ring has at most
+ * `buffer` bytes. */
+enum status text_reader_begin(struct text_reader **ret, struct job *j, struct generate_input *in, size_t buffer,
+                              bool echo, struct error *err);
 
 /* Leave out the first `bytes` bytes of the only sample, an echoed prompt included, which end where a piece does. Before
  * the first event. As they are read, there are pieces of size 0. */
@@ -62,7 +61,9 @@ struct whole_text {
 /* Called with each piece of a text, and first with one of nothing, without log probabilities. */
 typedef void text_teller(void *arg, struct whole_text *t, const struct text_piece *p);
 /* All texts of a job that has finished, [sample_count], instead of reading it piece by piece. They are the reader's,
- * until text_reader_free. `tell` may be NULL. NULL for want of memory. */
+ * until text_reader_free_texts. `tell` may be NULL. NULL for want of memory. */
 const struct whole_text *text_reader_read_all(struct text_reader *r, bool bytes, text_teller *tell, void *arg);
+/* What text_reader_read_all took, before the job is released. */
+void text_reader_free_texts(struct text_reader *r);
 
 #endif

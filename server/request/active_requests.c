@@ -43,13 +43,6 @@ void active_leave(struct request *x)
     (void)pthread_mutex_unlock(&x->all->active.lock);
 }
 
-void active_set_job(struct request *x, struct job *job)
-{
-    (void)pthread_mutex_lock(&x->all->active.lock);
-    x->job = job;
-    (void)pthread_mutex_unlock(&x->all->active.lock);
-}
-
 /* ---- another request's thread ----------------------------------------------------------------------------------- */
 
 /* Up to `end`; NULL: all. */
@@ -81,12 +74,8 @@ enum request_stage request_stage(const struct request *x)
 
 void request_cancel(struct request *x, enum status st)
 {
-    if (x->job != NULL && !job_is_done(x->job)) {
-        job_cancel(x->job, st);
-        return;
-    }
-    atomic_store_explicit(&x->cancelled, (int)st,
-                          memory_order_relaxed); /* for request_await, which takes the lock too */
-    if (request_stage(x) != REQUEST_WORKING)     /* as if it were late */
+    job_cancel(&x->job, st); /* or the one to come, see request_await */
+    const enum job_state state = job_look(&x->job).state;
+    if ((state == JOB_NONE || state == JOB_DONE) && request_stage(x) != REQUEST_WORKING) /* as if it were late */
         watcher_set_time(x->http->watcher, &x->connection->watch, clock_now_ns());
 }

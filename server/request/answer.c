@@ -149,8 +149,8 @@ static void add_facts(struct request *x)
     char text[96];
     (void)snprintf(text, sizeof text, "queue;dur=%.3f, compute;dur=%.3f", x->queue_ms, x->compute_ms);
     request_add_header(x, "Server-Timing", text);
-    if (x->hosted != NULL)
-        request_add_header(x, "X-Model", x->hosted->model->name);
+    if (x->job.model != NULL)
+        request_add_header(x, "X-Model", x->job.model->model->name);
     request_job_tell_dropped(x);
 }
 

@@ -90,12 +90,12 @@ static uint64_t generated_of(void *job, bool *ended)
     return look.generated;
 }
 
-enum status authorise_job(struct request *x, struct job *j, struct error *err)
+enum status authorise_job(struct request *x, struct error *err)
 {
     double wait_s = 0.0;
     x->grant.use.so_far = generated_of;
-    x->grant.use.arg = j;
-    x->grant.use.most = j->most;
+    x->grant.use.arg = &x->job;
+    x->grant.use.most = x->job.most;
     if (auth_use_begin(&x->grant, clock_now_ns(), x->body.received + x->picture_bytes, &wait_s) == OK)
         return OK;
     return refuse_rate(x, wait_s, err);

@@ -8,7 +8,6 @@
 #include "config/status.h"
 
 struct request;
-struct job;
 
 /* Let a request in by the key of its headers, Authorization: Bearer KEY or X-API-Key: KEY, for x->kind; from then on
  * x->client is the key's. If the daemon has no keys everybody may do everything. Errors: ERR_KEY, ERR_FORBIDDEN,
@@ -16,7 +15,7 @@ struct job;
 enum status authorise(struct request *x, struct error *err);
 /* Call before a job is submitted: the bytes that its request received count against the key's rate limit, and from then
  * on those that it generates. Errors: ERR_RATE: the key's requests already have too much ahead of them. */
-enum status authorise_job(struct request *x, struct job *j, struct error *err);
+enum status authorise_job(struct request *x, struct error *err);
 /* The queue did not accept the job. */
 void authorise_no_job(struct request *x);
 /* At the exchange's end: account for the bytes that it received and generated, as far as that is not done yet. */

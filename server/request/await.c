@@ -17,7 +17,7 @@ static uint64_t ping_ns_of(const struct request *x)
 
 static uint64_t note_event(struct request *x, enum watch_event event, uint64_t now_ns)
 {
-    struct job *j = x->job;
+    struct job *j = &x->job;
     const uint64_t ping_ns = ping_ns_of(x), spoke_ns = atomic_load_explicit(&x->spoke_ns, memory_order_relaxed);
     uint64_t next_ns = j->deadline_ns;
     if (event == WATCH_CLIENT_LEFT)
@@ -56,32 +56,24 @@ static void resume(void *arg)
     mailbox_post(x->http->mailboxes, x->connection->loop->box, &x->mail.item);
 }
 
-void request_await(struct request *x, struct job *job, request_step *next)
+void request_await(struct request *x, request_step *next)
 {
     const struct job_waiter waiter = {suspend, resume, x};
-    struct job *before = x->job;
-    assert(before == NULL || job_is_done(before));
-    watcher_remove(x->http->watcher, &x->watch); /* which looks at that job */
-    job_reference(job);
-    active_set_job(x, job);
-    if (before != NULL) {
-        job_detach(before);
-        job_release(before);
-    }
+    struct job *j = &x->job;
+    watcher_remove(x->http->watcher, &x->watch); /* of the job before */
     x->step = next;
-    job_attach(job, &waiter);
-    x->watch = (struct watch){.notify = watch_request, .arg = x, .fd = x->connection->fd, .due_ns = job->deadline_ns};
+    job_attach(j, &waiter);
+    x->watch = (struct watch){.notify = watch_request, .arg = x, .fd = x->connection->fd, .due_ns = j->deadline_ns};
     if (watcher_add(x->http->watcher, &x->watch) != OK)
-        job_cancel(job, ERR_NOMEM); /* unwatched it could outlive its client */
-    const enum status cancelled = (enum status)atomic_load_explicit(&x->cancelled, memory_order_relaxed);
-    if (cancelled != OK)
-        job_cancel(job, cancelled);
+        job_cancel(j, ERR_NOMEM); /* unwatched it could outlive its client */
+    if (job_cancelled(j) != OK)   /* before there was a job */
+        job_cancel(j, job_cancelled(j));
 }
 
 void request_watch_silence(struct request *x)
 {
     if (!x->watch.is_added)
         return;
-    const uint64_t ping_ns = clock_now_ns() + ping_ns_of(x), deadline_ns = x->job->deadline_ns;
+    const uint64_t ping_ns = clock_now_ns() + ping_ns_of(x), deadline_ns = x->job.deadline_ns;
     watcher_set_time(x->http->watcher, &x->watch, ping_ns < deadline_ns ? ping_ns : deadline_ns);
 }

@@ -1,7 +1,7 @@
 /* job.c - see job.h. Every transition is made by one function, under the job's lock:
  *
  *            job_submit          job_start            job_generated_locked
- *   (created) ------> QUEUED ---------------> RUNNING ---------------------> STREAMING
+ *     NONE    ------> QUEUED ---------------> RUNNING ---------------------> STREAMING
  *                       |                        |                               |
  *                       | job_cancel,            | job_finish, job_abort         | job_finish, job_abort
  *                       | through job_abort      |                               |
@@ -18,7 +18,9 @@
 #include "server/request/job.h"
 
 #include <assert.h>
+#include <stdalign.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "server/core/clock.h"
 #include "server/models/hosted_model.h"
@@ -33,17 +35,23 @@ const char *job_finish_word(enum job_finish finish)
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
-enum status job_init(struct job *j, const struct job_kind *kind, struct hosted_model *model)
+struct job_block {
+    struct job_block *next;
+    void (*fn)(void *arg); /* NULL: memory alone */
+    void *arg;
+    alignas(max_align_t) unsigned char bytes[];
+};
+
+void *job_create(size_t bytes)
 {
-    if (pthread_mutex_init(&j->lock, NULL) != 0)
-        return ERR_NOMEM;
-    j->kind = kind;
-    j->model = model;
-    if (model != NULL)
-        hosted_model_reference(model);
+    assert(bytes >= sizeof(struct job));
+    struct job *j = calloc(1, bytes);
+    if (j == NULL || pthread_mutex_init(&j->lock, NULL) != 0) {
+        free(j);
+        return NULL;
+    }
     atomic_init(&j->references, 1);
-    atomic_init(&j->cancelled, OK);
-    return OK;
+    return j;
 }
 
 void job_reference(struct job *j)
@@ -55,11 +63,71 @@ void job_release(struct job *j)
 {
     if (j == NULL || atomic_fetch_sub_explicit(&j->references, 1, memory_order_acq_rel) != 1)
         return;
+    if (j->work.workers != NULL)
+        j->work.give_back(j);
+    for (struct job_block *b = j->memory; b != NULL; b = b->next)
+        if (b->fn != NULL)
+            b->fn(b->arg);
+    for (struct job_block *b = j->memory, *next; b != NULL; b = next) {
+        next = b->next;
+        free(b);
+    }
     hosted_model_release(j->model);
     (void)pthread_mutex_destroy(&j->lock);
-    if (j->work != NULL)
-        j->way->free(j->work);
-    j->kind->free(j);
+    free(j);
+}
+
+static struct job_block *add_block(struct job *j, size_t bytes, struct error *err)
+{
+    size_t all;
+    struct job_block *b = __builtin_add_overflow(sizeof *b, bytes, &all) ? NULL : calloc(1, all);
+    if (b == NULL) {
+        (void)error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+        return NULL;
+    }
+    b->next = j->memory;
+    j->memory = b;
+    return b;
+}
+
+void *job_alloc(struct job *j, size_t bytes, struct error *err)
+{
+    struct job_block *b = add_block(j, bytes, err);
+    return b != NULL ? b->bytes : NULL;
+}
+
+enum status job_defer(struct job *j, void (*fn)(void *arg), void *arg, struct error *err)
+{
+    struct job_block *b = add_block(j, 0, err);
+    if (b == NULL)
+        return ERR_NOMEM;
+    b->fn = fn;
+    b->arg = arg;
+    return OK;
+}
+
+void job_set_model(struct job *j, struct hosted_model *model)
+{
+    assert(j->model == NULL);
+    j->model = model;
+    hosted_model_reference(model);
+}
+
+void job_begin(struct job *j, const struct job_kind *kind, void *op)
+{
+    assert(j->state == JOB_NONE || j->state == JOB_DONE);
+    (void)pthread_mutex_lock(&j->lock); /* others may look */
+    j->kind = kind;
+    j->op = op;
+    j->streams = j->moves = j->commits = j->ping = false;
+    j->engine_cost = 0;
+    j->given = j->answer_bytes = 0;
+    j->most = 0;
+    j->item = (struct queue_item){.kind = 0};
+    j->work = (struct job_work){.prepare = NULL};
+    j->result = (struct job_result){.status = OK};
+    j->state = JOB_NONE;
+    (void)pthread_mutex_unlock(&j->lock);
 }
 
 /* Of a full queue: end the job that gives way to one of this client; false: there is none. */
@@ -73,16 +141,21 @@ static bool make_room(struct queue *q, const struct client_id *client)
 
 enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t deadline_ns)
 {
+    (void)pthread_mutex_lock(&j->lock);
     j->queue = q;
     j->deadline_ns = deadline_ns;
     j->result.queued_ns = clock_now_ns();
+    j->state = JOB_QUEUED;
+    (void)pthread_mutex_unlock(&j->lock);
     job_reference(j); /* before the push: the engine may be done with the job when it returns */
     enum status st;
     do {
         st = queue_push(q, lane, &j->item);
     } while (st == ERR_FULL && make_room(q, &j->item.client));
-    if (st != OK)
+    if (st != OK) {
+        j->state = JOB_NONE;
         job_release(j);
+    }
     return st;
 }
 
@@ -203,6 +276,8 @@ struct job_look job_look(struct job *j)
         .left_queue_ns = j->result.started_ns != 0 ? j->result.started_ns : j->result.done_ns,
         .first_ns = j->result.first_ns,
         .generated = j->result.generated,
+        .deadline_ns = j->deadline_ns,
+        .moves = j->moves,
     };
     (void)pthread_mutex_unlock(&j->lock);
     return look;
@@ -215,7 +290,7 @@ void job_cancel(struct job *j, enum status st)
     int none = OK;
     (void)atomic_compare_exchange_strong(&j->cancelled, &none, (int)st);
     (void)pthread_mutex_lock(&j->lock);
-    const bool waited = !j->commits && queue_remove(j->queue, &j->item);
+    const bool waited = j->state != JOB_NONE && j->state != JOB_DONE && !j->commits && queue_remove(j->queue, &j->item);
     (void)pthread_mutex_unlock(&j->lock);
     if (waited)
         job_abort(j, (enum status)atomic_load(&j->cancelled), NULL, clock_now_ns());
@@ -284,7 +359,7 @@ static void job_end(struct job *j, enum status st, enum job_finish finish, const
 
 void job_finish(struct job *j, enum job_finish finish, uint64_t now_ns)
 {
-    if (j->work == NULL || !j->way->goes_on(j->work, j, finish, now_ns))
+    if (j->work.workers == NULL || !j->work.goes_on(j, finish, now_ns))
         job_complete(j, finish, now_ns);
 }
 

@@ -1,8 +1,9 @@
-/* job.h - the life of one request between the HTTP thread that answers it and the threads that do the work: the
- * engine's or the loader's, and for some jobs before or after that a worker's (workers.h).
+/* job.h - what a request has done for it by other threads: the engine's or the loader's, and for some before or after
+ * that a worker's (workers.h). A request begins with its job, and may have several done, one after another, each of a
+ * kind (struct job_kind), with what that needs in `op`.
  *
- * Every job has a kind (struct job_kind). The kind's own struct begins with the job and holds its input and output.
- * Jobs are reference counted: the connection holds one reference, the working side (queue, then slot or batch) another.
+ * The struct is reference counted: the connection, or whoever else has it made, holds one reference, the working side
+ * (queue, then slot or batch) another. With the last one it goes, and all that job_alloc gave with it.
  * The input is written before job_submit and only read afterwards; the job's lock guards its state.
  * Lock order: job -> MHD, job -> a mailbox (the waiter's functions are called under the job's lock; resuming makes no
  * system call and wakes nobody: whoever posted notifies afterwards, see mailbox.h), job -> a queue. */
@@ -21,10 +22,11 @@
 
 struct hosted_model;
 struct job;
-struct job_work;
+struct job_block;
+struct workers;
 struct stream_kind;
 
-enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_STREAMING, JOB_DONE };
+enum job_state { JOB_NONE, JOB_QUEUED, JOB_RUNNING, JOB_STREAMING, JOB_DONE };
 
 /* How a generated text ended, in the words of the API: those before FINISH_TIMEOUT by itself, those after it in the
  * middle, because the daemon stops and the client goes on elsewhere, or because it may not go on at all. */
@@ -40,10 +42,8 @@ enum job_finish { JOB_FINISHES(X) };
 #undef X
 const char *job_finish_word(enum job_finish finish);
 
-/* What a kind of job provides: a table in its file, in server/kinds/. */
+/* What a kind of job provides: a table in its file, in server/operation/. */
 struct job_kind {
-    /* Free the kind's struct, including the job in it, once nobody holds a reference. */
-    void (*free)(struct job *j);
     /* The job ends; called under its lock. Completes the output and returns how it ended. NULL: as `finish` says. */
     enum job_finish (*end_locked)(struct job *j, enum status st, enum job_finish finish);
     bool ends_late;                   /* what there is at the deadline is an answer, even if it is not streamed */
@@ -73,17 +73,37 @@ struct job_result {
     uint32_t generated;
 };
 
-/* What else is to be done for a job: the part of struct job_work (workers.h) that a job calls. */
-struct job_way {
+/* What workers do for a job, before the engine or after it (workers.h). */
+struct job_work {
+    /* Each is called at most once, with no lock held. NULL: there is nothing to do before the engine, or after it. When
+     * `prepare` returns OK, the job is ready for the engine, and `kept` is set. Their errors end the job, with the
+     * param; what must stop says why (job_stop_reason). */
+    enum status (*prepare)(struct job *j, struct error *err);
+    enum status (*conclude)(struct job *j, struct error *err);
+    void *arg;                        /* that they work with */
+    uint64_t prepare_ns, conclude_ns; /* how long they take, roughly: what the queues of workers go by */
+    uint64_t prepare_bytes;           /* most memory for pixels that `prepare` takes, of which it keeps `kept` ... */
+    uint64_t kept;                    /* ... until workers_give_back or the end of `conclude` */
+    uint64_t conclude_bytes;          /* most that `conclude` takes beside that; not 0 only where nothing is kept */
+    uint32_t pictures;                /* for a batch of the engine's; 0: it does not go into batches */
+    bool commits; /* what comes of the engine's work is not given up any more, not even when it is late: it is kept */
+    /* workers.c's; NULL: no worker has the job, nor had it */
+    struct workers *workers;
     /* The engine has ended the job with an answer: true: a worker goes on with it, and ends it. Asked again of a job
      * that has been with one, it says false. */
-    bool (*goes_on)(struct job_work *w, struct job *j, enum job_finish finish, uint64_t now_ns);
-    void (*free)(struct job_work *w);
+    bool (*goes_on)(struct job *j, enum job_finish finish, uint64_t now_ns);
+    void (*give_back)(struct job *j); /* what it still has of the memory for pixels */
+    struct queue *engine;             /* where it goes from here; NULL: nowhere */
+    uint32_t lane;
+    uint64_t held; /* of the budget */
+    bool is_ahead, is_concluded;
+    enum job_finish finish;
 };
 
 struct job {
     /* constant after job_submit */
     const struct job_kind *kind;
+    void *op;                   /* the kind's own struct */
     struct hosted_model *model; /* one reference; NULL: it needs no model */
     bool streams;               /* its answer begins before it is done */
     bool moves;                 /* its client goes on elsewhere, where the daemon stops */
@@ -95,12 +115,12 @@ struct job {
     struct client_id prefix_owner;
     size_t answer_bytes; /* what it takes until its output is read; 0: little, or told with the answer */
     uint64_t deadline_ns;
-    struct job_work *work;     /* owned; NULL: there is nothing to be done beside the engine */
-    const struct job_way *way; /* of `work` */
+    struct job_work work;
 
     struct queue_item item; /* the queue's; priority, cost and client are set before job_submit */
     atomic_uint references;
-    atomic_int cancelled; /* the first enum status given to job_cancel; OK: not cancelled */
+    struct job_block *memory; /* what job_alloc gave */
+    atomic_int cancelled;     /* the first enum status given to job_cancel; OK: not cancelled */
 
     pthread_mutex_t lock;
     /* under the lock */
@@ -116,8 +136,22 @@ struct job {
 
 /* ---- HTTP threads ---------------------------------------------------------------------------------------------- */
 
+/* A zeroed struct of so many bytes that begins with a job, with one reference, the caller's. NULL: no memory. */
+void *job_create(size_t bytes);
 void job_reference(struct job *j);
 void job_release(struct job *j); /* NULL is a no-op */
+
+/* So many bytes, zeroed, which are freed with the job's last reference: for whoever has the job, its HTTP thread until
+ * it is submitted, then who works for it. NULL: ERR_NOMEM. */
+void *job_alloc(struct job *j, size_t bytes, struct error *err);
+/* With the last reference, before all memory of job_alloc goes: fn(arg). The latest comes first. Errors: ERR_NOMEM:
+ * nothing was noted. */
+enum status job_defer(struct job *j, void (*fn)(void *arg), void *arg, struct error *err);
+
+/* The model that it is for, once and for all; a reference is taken. */
+void job_set_model(struct job *j, struct hosted_model *model);
+/* What is to be done next: nothing else is under way. `op`: of job_alloc. Clears what the last one had. */
+void job_begin(struct job *j, const struct job_kind *kind, void *op);
 
 /* Put the job into a lane of the queue, that of its model; at most once. Errors: ERR_FULL, ERR_UNAVAILABLE (closed):
  * the job is unchanged. If the queue is full of another client's jobs, its newest gives way (queue_make_room), and ends
@@ -154,6 +188,8 @@ struct job_look {
     uint64_t queued_ns, left_queue_ns; /* the latter 0: it waits */
     uint64_t first_ns;                 /* when the first element was generated; 0: not yet */
     uint32_t generated;                /* elements of a text or picture, done or not */
+    uint64_t deadline_ns;
+    bool moves;
 };
 struct job_look job_look(struct job *j);
 
@@ -188,9 +224,6 @@ void job_abort(struct job *j, enum status st, const char *message, uint64_t now_
 
 /* ---- the kinds ------------------------------------------------------------------------------------------------- */
 
-/* Initialise a zeroed job: it has one reference, the caller's, and takes one to `model`, which may be NULL. Errors:
- * ERR_NOMEM: nothing was taken. */
-enum status job_init(struct job *j, const struct job_kind *kind, struct hosted_model *model);
 /* Functions named _locked are called under the job's lock. */
 void job_resume_locked(struct job *j); /* if it was suspended */
 /* An event other than data; with JOB_EVENT_LATER the waiter was suspended. */

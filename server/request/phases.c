@@ -253,19 +253,19 @@ static enum next take_step(struct request *x)
 static enum next check_priority(struct request *x)
 {
     struct error err;
-    return x->made == NULL || authorise_priority(x, x->made->item.priority, &err) == OK ? GO_ON : refuse(x, &err);
+    return !x->is_made || authorise_priority(x, x->job.item.priority, &err) == OK ? GO_ON : refuse(x, &err);
 }
 
 static enum next take_rate(struct request *x)
 {
     struct error err;
-    return x->made == NULL || authorise_job(x, x->made, &err) == OK ? GO_ON : refuse(x, &err);
+    return !x->is_made || authorise_job(x, &err) == OK ? GO_ON : refuse(x, &err);
 }
 
 static enum next reserve_answer(struct request *x)
 {
     struct error err;
-    if (x->made == NULL || request_reserve_answer(x, x->made->answer_bytes, &err) == OK)
+    if (!x->is_made || request_reserve_answer(x, x->job.answer_bytes, &err) == OK)
         return GO_ON;
     authorise_no_job(x);
     return refuse(x, &err);
@@ -274,7 +274,7 @@ static enum next reserve_answer(struct request *x)
 static enum next submit(struct request *x)
 {
     struct error err;
-    if (x->made == NULL || request_job_submit(x, &err) == OK)
+    if (!x->is_made || request_job_submit(x, &err) == OK)
         return GO_ON;
     authorise_no_job(x);
     return refuse(x, &err);
@@ -282,7 +282,7 @@ static enum next submit(struct request *x)
 
 static enum next await_job(struct request *x)
 {
-    return job_await(x->job) ? STEP_AGAIN : WAIT;
+    return job_await(&x->job) ? STEP_AGAIN : WAIT;
 }
 
 /* ---- all ----------------------------------------------------------------------------------------------------------- */

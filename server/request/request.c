@@ -15,29 +15,9 @@
 
 _Static_assert(REQUEST_CLIENT_BYTES >= INET6_ADDRSTRLEN, "any address fits");
 
-struct request_block {
-    struct request_block *next;
-    alignas(max_align_t) unsigned char bytes[];
-};
-
 void *request_alloc(struct request *x, size_t bytes, struct error *err)
 {
-    struct request_block *b = calloc(1, sizeof *b + bytes);
-    if (b == NULL) {
-        (void)error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-        return NULL;
-    }
-    b->next = x->memory;
-    x->memory = b;
-    return b->bytes;
-}
-
-void request_free_all(struct request *x)
-{
-    for (struct request_block *b = x->memory, *next; b != NULL; b = next) {
-        next = b->next;
-        free(b);
-    }
+    return job_alloc(&x->job, bytes, err);
 }
 
 const char *request_header(const struct request *x, const char *name)
@@ -106,32 +86,6 @@ void request_drop_body(struct request *x)
 void request_count_as(struct request *x, const struct client_id *client)
 {
     x->sharer = *client;
-}
-
-struct request_kept_body {
-    struct body body;
-    struct bodies *all;
-    struct http *http;
-};
-
-struct request_kept_body *request_keep_body(struct request *x)
-{
-    struct request_kept_body *kept = calloc(1, sizeof *kept);
-    if (kept == NULL)
-        return NULL;
-    kept->all = request_bodies(x);
-    kept->http = x->http;
-    body_move(&x->body, &kept->body);
-    return kept;
-}
-
-void request_free_body(struct request_kept_body *kept)
-{
-    if (kept == NULL)
-        return;
-    http_note_freed(kept->http, kept->body.capacity);
-    body_drop(&kept->body, kept->all);
-    free(kept);
 }
 
 static enum MHD_Result framing_step(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_bytes,

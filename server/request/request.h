@@ -49,6 +49,8 @@ enum request_stage { REQUEST_RECEIVING, REQUEST_WORKING, REQUEST_ANSWERING };
 enum { REQUEST_ID_BYTES = REQUEST_ID_MAX + 1, REQUEST_CLIENT_BYTES = 46 /* INET6_ADDRSTRLEN */ };
 
 struct request {
+    struct job job; /* what is done for it now; first, so that both are freed as one */
+
     /* what came */
     const struct service *service;
     struct requests *all;
@@ -85,21 +87,17 @@ struct request {
     struct auth_grant grant;        /* the key that let it in, if keys are required */
     struct client_id client;        /* who is behind it: that key or, where none is required, an address */
 
-    /* request_model.c's: the model */
-    struct hosted_model *hosted; /* the model that the request uses; a reference. NULL: none yet */
-    unsigned model;              /* its metrics label */
-
+    unsigned model;         /* the metrics label of the job's model */
     uint32_t timeout_ms;    /* that it asks for; 0: what the settings say */
     uint64_t picture_bytes; /* that its pictures count towards the key's rate, beyond those of the body */
 
     /* the work, await.c's */
     request_step *step;        /* the next: once its job is ready, if it waits for one */
-    struct job *made;          /* by the step before, and not yet submitted; a reference. NULL: none */
-    struct job *job;           /* awaited, from request_await on; a reference */
+    bool is_made;              /* by the step before: the job, which is to be submitted */
+    bool keeps_body;           /* whoever works for it still reads the body, and drops it */
     struct watch watch;        /* the watcher's */
     struct http_mail mail;     /* posted when the job has news */
     atomic_int stage;          /* enum request_stage */
-    atomic_int cancelled;      /* enum status: why a job that is yet to come must end at once; OK: it need not */
     TAILQ_ENTRY(request) link; /* among the active ones, whose lock guards it */
     bool is_shown;             /* it is among them */
 
@@ -125,10 +123,7 @@ struct request {
     enum status cut;             /* why the connection was cut to make room for other clients; OK: it was not */
     double queue_ms, compute_ms; /* for Server-Timing too */
 
-    /* the endpoint's own */
-    void *state;
-    void (*state_free)(void *);   /* at the end: what of it does not come from request_alloc; NULL: nothing */
-    struct request_block *memory; /* what request_alloc gave */
+    void *state; /* the endpoint's own */
 };
 
 /* ---- one of them, its HTTP thread -------------------------------------------------------------------------------- */
@@ -136,9 +131,8 @@ struct request {
 /* May it be read as HTTP, and may a body of that size come? Errors: ERR_ARGUMENT, ERR_NOT_FOUND, ERR_METHOD, ERR_LENGTH,
  * ERR_TOO_LARGE, ERR_URL. */
 enum status request_check_framing(struct request *x, struct error *err);
-/* So many bytes, zeroed, which are freed with the request. NULL: ERR_NOMEM. */
+/* job_alloc. */
 void *request_alloc(struct request *x, size_t bytes, struct error *err);
-void request_free_all(struct request *x);
 /* NULL where there is none. */
 const char *request_header(const struct request *x, const char *name);
 /* How many headers of that name there are; *ret is the last, if there is one. */
@@ -154,11 +148,6 @@ void request_client(const struct request *x, char out[REQUEST_CLIENT_BYTES]);
 void request_count_as(struct request *x, const struct client_id *client);
 /* Free the body, which is no longer needed. */
 void request_drop_body(struct request *x);
-/* Take the body over: its bytes stay where they are, and count as a body, until request_free_body, which any thread may
- * call before the server stops, whether or not the request still lives. NULL: no memory, and nothing was taken. */
-struct request_kept_body *request_keep_body(struct request *x);
-void request_free_body(struct request_kept_body *kept); /* NULL is a no-op */
-
 /* Reserve memory for the answer: that many bytes in all, which its job or its text takes until the client has read it.
  * Errors: ERR_ARGUMENT (more than one client may have), ERR_NOMEM (no room beside other answers); what was reserved
  * before stays. */
@@ -173,10 +162,9 @@ enum status request_reply(struct request *x, unsigned status, const char *type, 
  * each REQUEST_LATER again once the job has news. After ping_ms of silence the awaited job gets job_ping. */
 void request_reply_stream(struct request *x, const char *type, request_reader *reader);
 
-/* The request goes on with `next` once the job is ready (job_await), which has been submitted; a reference is taken. If
- * the client leaves or the job's deadline passes, the job is cancelled. Again for another job only once the one before
- * is done, to which the request's reference then ends. */
-void request_await(struct request *x, struct job *job, request_step *next);
+/* The request goes on with `next` once its job is ready (job_await), which has been submitted. If the client leaves or
+ * the job's deadline passes, the job is cancelled. */
+void request_await(struct request *x, request_step *next);
 
 /* ---- all that are active, an HTTP thread ------------------------------------------------------------------------- */
 
@@ -185,7 +173,8 @@ void request_await(struct request *x, struct job *job, request_step *next);
 void request_show(struct request *x);
 
 /* Sees a request, which cannot end meanwhile: to be brief, and to call no other function of this file than those here.
- * Of the request it may read what is constant once it is shown, `job`, and how much of the body was received. */
+ * Of the request it may read what is constant once it is shown, how much of the body was received, and
+ * job_look. */
 typedef void request_see(void *arg, struct request *other);
 /* See all that were shown before `asker` was, in that order. */
 void requests_see_before(struct request *asker, request_see *see, void *arg);

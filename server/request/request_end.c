@@ -76,7 +76,7 @@ static void count(const struct request *x, unsigned status, const char *outcome)
         metrics_counter_add(METRIC_CANCELLED, x->model, 1);
     else if (strcmp(outcome, job_finish_word(FINISH_TIMEOUT)) == 0)
         metrics_counter_add(METRIC_TIMED_OUT, x->model, 1);
-    else if (x->error != OK && x->job == NULL && status != 0)
+    else if (x->error != OK && x->job.kind == NULL && status != 0)
         metrics_counter_add(METRIC_REJECTED, reason_of(x), 1);
 }
 
@@ -117,7 +117,8 @@ static void log_end(const struct request *x, unsigned status, const char *outcom
     char client[REQUEST_CLIENT_BYTES], path[LOG_PATH_MAX + 1];
     const bool is_probe = x->route != NULL && route_is_probed(x->route);
     const bool is_traced = x->trace.trace[0] != '\0';
-    const struct job_look look = x->job != NULL ? job_look(x->job) : (struct job_look){.first_ns = 0};
+    const struct job_look look =
+        x->job.kind != NULL ? job_look((struct job *)&x->job) : (struct job_look){.first_ns = 0};
     request_client(x, client);
     const struct log_field fields[] = {
         {"method", LOG_FIELD_TEXT, .is_column = true, .text = x->method},
@@ -125,9 +126,9 @@ static void log_end(const struct request *x, unsigned status, const char *outcom
         {"status", LOG_FIELD_NUMBER, .is_column = true, .number = status},
         {"outcome", LOG_FIELD_TEXT, .is_column = true, .text = outcome},
         {"total_ms", LOG_FIELD_MS, .is_column = true, .ms = clock_ms_between(x->start_ns, clock_now_ns())},
-        {"model", LOG_FIELD_TEXT, .text = x->hosted != NULL ? x->hosted->model->name : NULL},
+        {"model", LOG_FIELD_TEXT, .text = x->job.model != NULL ? x->job.model->model->name : NULL},
         {"error", LOG_FIELD_TEXT, .text = x->error != OK ? status_code(x->error) : NULL},
-        {"prompt_tokens", LOG_FIELD_NUMBER, .number = x->job != NULL ? x->job->given : 0},
+        {"prompt_tokens", LOG_FIELD_NUMBER, .number = x->job.kind != NULL ? x->job.given : 0},
         {"tokens", LOG_FIELD_NUMBER, .number = look.generated},
         {"queue_ms", LOG_FIELD_MS, .ms = x->queue_ms},
         {"compute_ms", LOG_FIELD_MS, .ms = x->compute_ms},
@@ -148,7 +149,7 @@ static void log_end(const struct request *x, unsigned status, const char *outcom
 
 void phases_end(struct request *x)
 {
-    const char *outcome = x->job != NULL ? outcome_of_job(x->job) : x->error != OK ? "error" : "ok";
+    const char *outcome = x->job.kind != NULL ? outcome_of_job(&x->job) : x->error != OK ? "error" : "ok";
     unsigned status = x->status;
     if (status == 0) /* the client left before there was an answer */
         status = status_http(ERR_CANCELLED);
@@ -160,5 +161,5 @@ void phases_end(struct request *x)
     metrics_gauge_add(METRIC_IN_FLIGHT, 0, -1);
     if (x->service->settings->log_requests)
         log_end(x, status, outcome);
-    authorise_end(x, x->body.received + (x->job != NULL ? job_look(x->job).generated : 0));
+    authorise_end(x, x->body.received + (x->job.kind != NULL ? job_look((struct job *)&x->job).generated : 0));
 }

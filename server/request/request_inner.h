@@ -42,8 +42,6 @@ void active_begin(struct requests *all);
 void active_end(struct requests *all); /* there must be none */
 /* Once this returns, no other thread sees the request. One that was not shown is a no-op. */
 void active_leave(struct request *x);
-/* Set job, which others may see at any time. */
-void active_set_job(struct request *x, struct job *job);
 
 /* ---- await.c ----------------------------------------------------------------------------------------------------- */
 

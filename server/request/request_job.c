@@ -26,14 +26,11 @@ enum status request_job_check_room(const struct request *x, struct error *err)
     return queue_has_room(x->service->queue, &x->client) ? OK : refuse_full(x, err);
 }
 
-enum status request_run_job(struct request *x, enum status st, struct job *j, request_step *next)
+enum status request_run_job(struct request *x, request_step *next)
 {
-    if (st != OK) {
-        job_release(j);
-        return st;
-    }
-    request_drop_body(x);
-    x->made = j;
+    if (!x->keeps_body)
+        request_drop_body(x);
+    x->is_made = true;
     x->step = next;
     return OK;
 }
@@ -55,9 +52,9 @@ static enum status submit(const struct service *s, struct job *j, uint64_t deadl
 {
     const bool needs_engine = j->kind != &job_kind_work;
     j->item.cost = j->engine_cost;
-    if (j->work == NULL || (j->work->prepare == NULL && j->work->conclude == NULL))
+    if (j->work.prepare == NULL && j->work.conclude == NULL)
         return job_submit(j, s->queue, j->model->lane, deadline_ns);
-    return workers_submit(j->work->commits ? s->keepers : s->workers, j, needs_engine ? s->queue : NULL,
+    return workers_submit(j->work.commits ? s->keepers : s->workers, j, needs_engine ? s->queue : NULL,
                           needs_engine ? j->model->lane : 0, deadline_ns, err);
 }
 
@@ -65,24 +62,21 @@ enum status request_job_submit(struct request *x, struct error *err)
 {
     const struct service *s = x->service;
     const uint64_t timeout_ms = x->timeout_ms != 0 ? x->timeout_ms : s->settings->timeout_ms;
-    struct job *j = x->made;
-    x->made = NULL;
+    struct job *j = &x->job;
+    x->is_made = false;
     j->keeps_prefixes = true;
     j->prefix_owner = prefix_owner(x);
     j->item.client = x->client;
     (void)error_set(err, ERR_UNAVAILABLE, "the server is shutting down");
-    enum status st = submit(s, j, x->received_ns + timeout_ms * CLOCK_NS_PER_MS, err);
+    const enum status st = submit(s, j, x->received_ns + timeout_ms * CLOCK_NS_PER_MS, err);
     if (st == OK)
-        request_await(x, j, x->step);
-    else if (st == ERR_FULL)
-        st = refuse_full(x, err);
-    job_release(j);
-    return st;
+        request_await(x, x->step);
+    return st == ERR_FULL ? refuse_full(x, err) : st;
 }
 
 json_t *request_job_timings(const struct request *x)
 {
-    const struct job_result *r = job_result(x->job);
+    const struct job_result *r = job_result(&x->job);
     return json_pack("{s:f, s:f, s:f, s:f, s:f}", "queue_ms", reply_milliseconds(r->queued_ns, r->started_ns),
                      "prefill_ms", reply_milliseconds(r->started_ns, r->first_ns), "decode_ms",
                      reply_milliseconds(r->first_ns, r->done_ns), "total_ms",
@@ -92,14 +86,14 @@ json_t *request_job_timings(const struct request *x)
 
 void request_job_note_times(struct request *x)
 {
-    const struct job_result *r = job_result(x->job);
+    const struct job_result *r = job_result(&x->job);
     x->queue_ms = reply_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
     x->compute_ms = reply_milliseconds(r->started_ns, r->computed_ns != 0 ? r->computed_ns : r->done_ns);
 }
 
 enum status request_job_check(struct request *x, struct error *err)
 {
-    const struct job_result *r = job_result(x->job);
+    const struct job_result *r = job_result(&x->job);
     request_job_note_times(x);
     return r->status == OK ? OK : error_set_param(err, r->status, r->param, "%s", r->message);
 }
@@ -107,9 +101,8 @@ enum status request_job_check(struct request *x, struct error *err)
 void request_job_tell_dropped(struct request *x)
 {
     char count[16];
-    const uint32_t dropped = x->job != NULL ? x->job->dropped : 0;
-    if (dropped == 0)
+    if (x->job.dropped == 0)
         return;
-    (void)snprintf(count, sizeof count, "%u", dropped);
+    (void)snprintf(count, sizeof count, "%u", x->job.dropped);
     request_add_header(x, "X-Prompt-Tokens-Dropped", count);
 }

@@ -15,10 +15,9 @@ struct job;
 /* Is there room for another job of the request's client? Errors: ERR_FULL. */
 enum status request_job_check_room(const struct request *x, struct error *err);
 
-/* How a step ends that makes a job: with OK the engine is to do it, by way of the workers if it has work for them, and
- * the request goes on with `next` when it is ready; the body is dropped, unless it was kept. Takes `j`, which may be
- * non-NULL despite an error, or NULL. Returns `st`. */
-enum status request_run_job(struct request *x, enum status st, struct job *j, request_step *next);
+/* How a step ends that has begun the request's job: the engine is to do it, by way of the workers if it has work for
+ * them, and the request goes on with `next` when it is ready; the body is dropped, unless it is kept. Returns OK. */
+enum status request_run_job(struct request *x, request_step *next);
 /* Submit the job that was made. Errors: ERR_FULL, ERR_UNAVAILABLE, as workers_submit. */
 enum status request_job_submit(struct request *x, struct error *err);
 

@@ -16,8 +16,7 @@ static enum status use(struct request *x, struct hosted_model *e, struct error *
     const enum status st = authorise_model(x, e->model->name, e->model->name, err);
     if (st != OK)
         return st;
-    hosted_model_reference(e);
-    x->hosted = e;
+    job_set_model(&x->job, e);
     x->model = e->metrics_label;
     return OK;
 }

@@ -60,6 +60,15 @@ static void find_client(struct request *x)
     x->client = x->sharer = proxies_client_id(&x->address);
 }
 
+/* Nobody has it any more. */
+static void let_go(void *arg)
+{
+    struct request *x = arg;
+    json_decref(x->query);
+    request_drop_body(x);
+    free(x->piece);
+}
+
 /* NULL: there is no memory for it, or was none for its connection. */
 static struct request *create(const struct http_loop *l, struct MHD_Connection *mhd, const char *version,
                               const char *method, const char *target)
@@ -67,9 +76,14 @@ static struct request *create(const struct http_loop *l, struct MHD_Connection *
     struct requests *all = l->http->app.arg;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct connection *c = info != NULL ? info->socket_context : NULL;
-    struct request *x = c != NULL ? calloc(1, sizeof *x) : NULL;
+    struct request *x = c != NULL ? job_create(sizeof *x) : NULL;
+    struct error none;
     if (x == NULL)
         return NULL;
+    if (job_defer(&x->job, let_go, x, &none) != OK) {
+        job_release(&x->job);
+        return NULL;
+    }
     x->service = all->service;
     x->all = all;
     x->http = l->http;
@@ -136,33 +150,24 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     (void)mhd;
     if (x == NULL)
         return;
-    struct job *j = x->job;
+    struct job *j = &x->job;
     *context = NULL;
     active_leave(x);
     request_release_answer(x);
     watcher_remove(h->watcher, &x->watch);
-    if (j != NULL)
-        job_detach(j);
+    job_detach(j);
     mailbox_remove(h->mailboxes, l->box, &x->mail.item);
-    if (j != NULL)
-        job_cancel(j, ERR_CANCELLED); /* nobody will read what it still makes; no effect on a finished one */
+    job_cancel(j, ERR_CANCELLED); /* nobody will read what it still makes; no effect on a finished one */
     x->cut = (enum status)atomic_load_explicit(&x->connection->cut, memory_order_relaxed);
     x->connection->lingers = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && !x->is_received;
     phases_end(x);
     /* The next request may begin after idling, and must then arrive in time. */
     atomic_store_explicit(&x->connection->idle_ns, clock_now_ns(), memory_order_relaxed);
     http_expect_within(x->connection, (uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms);
-    if (x->state_free != NULL)
-        x->state_free(x->state);
-    job_release(x->made);
-    job_release(j);
-    hosted_model_release(x->hosted);
-    json_decref(x->query);
-    request_drop_body(x);
-    free(x->piece);
-    request_free_all(x);
+    if (!x->keeps_body)
+        request_drop_body(x);
     (void)atomic_fetch_sub(&x->all->count, 1);
-    free(x);
+    job_release(j);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */

@@ -118,8 +118,7 @@ static void keep(struct job_work *k, uint64_t kept)
 
 void workers_give_back(struct job *j)
 {
-    if (j->work != NULL)
-        keep(j->work, 0);
+    keep(&j->work, 0);
 }
 
 /* Only what overtakes nobody. */
@@ -186,7 +185,7 @@ static bool find_locked(struct workers *w, struct task *t)
         w->next = pop_waiting_locked(w, &w->next_concludes);
     if (w->next == NULL)
         return false;
-    struct job_work *k = w->next->work;
+    struct job_work *k = &w->next->work;
     const uint64_t bytes = w->next_concludes ? k->conclude_bytes : k->prepare_bytes;
     if (!w->is_cancelled && job_stop_reason(w->next, clock_now_ns()) == OK) {
         if (!has_room_locked(w, bytes))
@@ -213,19 +212,19 @@ static unsigned label_of(const struct job *j)
 static enum status prepare(struct job *j, struct error *err)
 {
     const uint64_t start_ns = clock_now_ns();
-    const enum status st = j->work->prepare(j, err);
-    metrics_histogram_observe(j->work->workers->purpose.prepare, label_of(j), clock_now_ns() - start_ns);
-    keep(j->work, st == OK ? j->work->kept : 0);
+    const enum status st = j->work.prepare(j, err);
+    metrics_histogram_observe(j->work.workers->purpose.prepare, label_of(j), clock_now_ns() - start_ns);
+    keep(&j->work, st == OK ? j->work.kept : 0);
     return st;
 }
 
 static enum status conclude(struct job *j, struct error *err)
 {
     const uint64_t start_ns = clock_now_ns();
-    const enum status st = j->work->conclude(j, err);
-    j->work->is_concluded = true;
-    metrics_histogram_observe(j->work->workers->purpose.conclude, label_of(j), clock_now_ns() - start_ns);
-    keep(j->work, 0);
+    const enum status st = j->work.conclude(j, err);
+    j->work.is_concluded = true;
+    metrics_histogram_observe(j->work.workers->purpose.conclude, label_of(j), clock_now_ns() - start_ns);
+    keep(&j->work, 0);
     return st;
 }
 
@@ -234,8 +233,8 @@ static void abandon(struct job *j, enum status st, const struct error *err)
 {
     const uint64_t now_ns = clock_now_ns();
     /* What could not be committed is an error, however late it is: the client must not think that it was. */
-    const enum status stop = j->work->commits && j->work->is_concluded ? OK : job_stop_reason(j, now_ns);
-    keep(j->work, 0);
+    const enum status stop = j->work.commits && j->work.is_concluded ? OK : job_stop_reason(j, now_ns);
+    keep(&j->work, 0);
     if (stop == OK && err != NULL)
         (void)snprintf(j->result.param, sizeof j->result.param, "%s", err->param);
     job_abort(j, stop != OK ? stop : st, stop == OK && err != NULL ? err->message : NULL, now_ns);
@@ -244,7 +243,7 @@ static void abandon(struct job *j, enum status st, const struct error *err)
 static void run(struct workers *w, const struct task *t)
 {
     struct job *j = t->job;
-    struct job_work *k = j->work;
+    struct job_work *k = &j->work;
     struct error err;
     enum status st = job_stop_reason(j, clock_now_ns());
     if (st == OK && w->is_cancelled) /* never unset: if it is just being set, the job is among the last that run */
@@ -413,9 +412,10 @@ static bool concludes_later(const struct job_work *k)
     return k->conclude != NULL && k->conclude_ns > WORKERS_AT_ONCE_NS;
 }
 
-/* job_way.goes_on: what takes no time is left to the thread that answers. */
-static bool goes_on(struct job_work *k, struct job *j, enum job_finish finish, uint64_t now_ns)
+/* What takes no time is left to the thread that answers. */
+static bool goes_on(struct job *j, enum job_finish finish, uint64_t now_ns)
 {
+    struct job_work *k = &j->work;
     if (!concludes_later(k) || j->result.computed_ns != 0)
         return false; /* or it has been there */
     struct workers *w = k->workers;
@@ -426,20 +426,6 @@ static bool goes_on(struct job_work *k, struct job *j, enum job_finish finish, u
     if (push_and_wake(w, st) != OK)
         abandon(j, st, NULL);
     return true;
-}
-
-static void free_work(struct job_work *k)
-{
-    keep(k, 0);
-    k->free(k);
-}
-
-static const struct job_way way = {.goes_on = goes_on, .free = free_work};
-
-void job_set_work(struct job *j, struct job_work *k)
-{
-    j->work = k;
-    j->way = &way;
 }
 
 static enum status check_bytes(const struct workers *w, uint64_t bytes, struct error *err)
@@ -454,8 +440,10 @@ static enum status check_bytes(const struct workers *w, uint64_t bytes, struct e
 enum status workers_submit(struct workers *w, struct job *j, struct queue *engine, uint32_t lane, uint64_t deadline_ns,
                            struct error *err)
 {
-    struct job_work *k = j->work;
+    struct job_work *k = &j->work;
     k->workers = w;
+    k->goes_on = goes_on;
+    k->give_back = workers_give_back;
     k->engine = engine;
     k->lane = lane;
     j->deadline_ns = deadline_ns;
@@ -479,7 +467,7 @@ enum status workers_submit(struct workers *w, struct job *j, struct queue *engin
 
 enum status workers_conclude(struct job *j, struct error *err)
 {
-    return j->work->is_concluded ? OK : conclude(j, err);
+    return j->work.is_concluded ? OK : conclude(j, err);
 }
 
 uint32_t workers_waiting(struct workers *w)
@@ -501,26 +489,4 @@ void workers_measure(struct workers *w)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-/* ---- jobs without the engine ------------------------------------------------------------------------------------- */
-
-static void free_job(struct job *j)
-{
-    free(j);
-}
-
-const struct job_kind job_kind_work = {.free = free_job};
-
-enum status work_job_create(struct job **ret, struct hosted_model *model, struct job_work *k)
-{
-    struct job *j = calloc(1, sizeof *j);
-    if (j == NULL)
-        return ERR_NOMEM;
-    const enum status st = job_init(j, &job_kind_work, model);
-    if (st != OK) {
-        free(j);
-        return st;
-    }
-    job_set_work(j, k);
-    *ret = j;
-    return OK;
-}
+const struct job_kind job_kind_work = {.tells_finish = false};

@@ -27,29 +27,6 @@ struct mailboxes;
 struct settings;
 struct workers;
 
-/* The part of a job that workers do; begins a struct of whoever makes it, with what it works on. Zeroed, then: */
-struct job_work {
-    /* Each is called at most once, with no lock held. NULL: there is nothing to do before the engine, or after it. When
-     * `prepare` returns OK, the job is ready for the engine, and `kept` is set. Their errors end the job, with the
-     * param; what must stop says why (job_stop_reason). */
-    enum status (*prepare)(struct job *j, struct error *err);
-    enum status (*conclude)(struct job *j, struct error *err);
-    void (*free)(struct job_work *k); /* frees it, once nobody holds the job */
-    uint64_t prepare_ns, conclude_ns; /* how long they take, roughly: what the queues of workers go by */
-    uint64_t prepare_bytes;           /* most memory for pixels that `prepare` takes, of which it keeps `kept` ... */
-    uint64_t kept;                    /* ... until workers_give_back or the end of `conclude` */
-    uint64_t conclude_bytes;          /* most that `conclude` takes beside that; not 0 only where nothing is kept */
-    uint32_t pictures;                /* for a batch of the engine's; 0: it does not go into batches */
-    bool commits; /* what comes of the engine's work is not given up any more, not even when it is late: it is kept */
-    /* workers.c's */
-    struct workers *workers;
-    struct queue *engine; /* where it goes from here; NULL: nowhere */
-    uint32_t lane;
-    uint64_t held; /* of the budget */
-    bool is_ahead, is_concluded;
-    enum job_finish finish;
-};
-
 /* What takes no longer than this is done by the thread that has it: handing it over would take as long. */
 #define WORKERS_AT_ONCE_NS UINT64_C(1000000)
 
@@ -73,9 +50,6 @@ void workers_stop(struct workers *w);
 /* After workers_stop, when all jobs are freed. NULL is a no-op. */
 void workers_free(struct workers *w);
 
-/* The job takes over the work. HTTP threads, before workers_submit. */
-void job_set_work(struct job *j, struct job_work *k);
-
 /* Of pictures: whatever was prepared ahead may come to be concluded, as nothing else is prepared that will be. */
 uint32_t workers_ahead(const struct settings *s);
 
@@ -96,8 +70,7 @@ uint32_t workers_waiting(struct workers *w);
 /* Bring the gauges of pictures up to date, for the pool that works for these. Any thread. */
 void workers_measure(struct workers *w);
 
+/* Of a job that needs no engine: workers conclude it. */
 extern const struct job_kind job_kind_work;
-/* A job that needs no engine: workers conclude it. `k` is taken on OK. Errors: ERR_NOMEM. */
-enum status work_job_create(struct job **ret, struct hosted_model *model, struct job_work *k);
 
 #endif

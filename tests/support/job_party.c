@@ -99,3 +99,13 @@ struct hosted_model *party_model(void)
     hosted_model_reference(e);
     return e;
 }
+
+struct job *party_generate(struct hosted_model *model, const struct generate_input *in, size_t ring_bytes)
+{
+    struct job *j = job_create(sizeof *j);
+    struct error err;
+    assert_non_null(j);
+    job_set_model(j, model);
+    assert_int_equal(generate_begin(j, in, ring_bytes, &err), OK);
+    return j;
+}

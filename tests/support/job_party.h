@@ -28,6 +28,9 @@ void party_await(struct party *p, struct job *j);
 /* Read to the end: out [size_max] gets the bytes, the return value is their number. */
 size_t party_read(struct party *p, struct job *j, uint8_t *out, size_t size_max);
 
+/* A job with that model, begun. */
+struct job *party_generate(struct hosted_model *model, const struct generate_input *in, size_t ring_bytes);
+
 /* A hosted model without files, for jobs that no engine runs; hosted_model_release it. */
 struct hosted_model *party_model(void);
 

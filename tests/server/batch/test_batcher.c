@@ -103,7 +103,7 @@ static struct job *submit_text(struct party *p, const struct ask *a, uint64_t de
     for (size_t i = 0; i < a->prompt_repeats; i++)
         memcpy(in.prompt + i * size, a->prompt, size);
     struct hosted_model *e = model_for(TASK_TEXT_GENERATION);
-    assert_int_equal(generate_job_create(&j, e, &in, a->max_tokens), OK);
+    j = party_generate(e, &in, a->max_tokens);
     party_init(p);
     job_attach(j, &waiter);
     assert_int_equal(job_submit(j, batcher_queue(batcher), e->lane, deadline_ns), OK);
@@ -316,7 +316,13 @@ static struct job *submit_picture(struct party *p, uint64_t seed, uint64_t deadl
     assert_non_null(in.pixels);
     for (size_t i = 0; i < size; i++)
         in.pixels[i] = (uint8_t)random_below(&r, 256);
-    assert_int_equal(classify_job_create(&j, e, &in, 1), OK);
+    j = job_create(sizeof *j);
+    struct error err;
+    assert_non_null(j);
+    job_set_model(j, e);
+    assert_int_equal(classify_begin(j, &err), OK);
+    classify_add(j, &in);
+    assert_int_equal(classify_make_room(j, false, &err), OK);
     party_init(p);
     job_attach(j, &waiter);
     assert_int_equal(job_submit(j, batcher_queue(batcher), e->lane, deadline_ns), OK);

@@ -65,6 +65,20 @@ static uint8_t *draw(uint32_t height, uint32_t width, size_t bytes)
     return pixels;
 }
 
+/* A job that classifies these, with that model. */
+static struct job *classify(struct hosted_model *e, const struct classify_input *in, uint32_t count)
+{
+    struct job *j = job_create(sizeof *j);
+    struct error err;
+    assert_non_null(j);
+    job_set_model(j, e);
+    assert_int_equal(classify_begin(j, &err), OK);
+    for (uint32_t i = 0; i < count; i++)
+        classify_add(j, &in[i]);
+    assert_int_equal(classify_make_room(j, false, &err), OK);
+    return j;
+}
+
 /* map_values: 0, or the picture's patches, of which block 1 then shows head 2. */
 static void push_for_map(struct stage *s, uint32_t height, uint32_t width, uint32_t map_values, uint64_t deadline_ns)
 {
@@ -74,7 +88,7 @@ static void push_for_map(struct stage *s, uint32_t height, uint32_t width, uint3
                                       .width = width,
                                       .classes = s->hosted->model->config.classes,
                                       .map = {.values = map_values, .layer = 1, .head = 2}};
-    assert_int_equal(classify_job_create(&s->jobs[s->count], s->hosted, &in, 1), OK);
+    s->jobs[s->count] = classify(s->hosted, &in, 1);
     assert_int_equal(job_submit(s->jobs[s->count], s->queue, 0, deadline_ns), OK);
     s->count++;
 }
@@ -306,7 +320,7 @@ static void push_several(struct stage *s, const uint32_t *sides, uint32_t count)
                                         .classes = s->hosted->model->config.classes};
         in[i].pixels[i] ^= 0x80;
     }
-    assert_int_equal(classify_job_create(&s->jobs[s->count], s->hosted, in, count), OK);
+    s->jobs[s->count] = classify(s->hosted, in, count);
     assert_int_equal(job_submit(s->jobs[s->count], s->queue, 0, later_ns()), OK);
     s->count++;
 }
@@ -405,11 +419,12 @@ static void a_job_counts_as_the_pictures_that_it_is_worth(void **state)
     const struct classify_input unknown[2] = {{.classes = s.hosted->model->config.classes},
                                               {.classes = s.hosted->model->config.classes}};
     struct classify_input known = unknown[0];
-    assert_int_equal(classify_job_create(&j, s.hosted, unknown, 2), OK);
+    j = classify(s.hosted, unknown, 2);
     assert_int_equal(j->engine_cost, 2);
     known.height = known.width = 64;
     known.pixels = draw(64, 64, (size_t)3 * 64 * 64);
-    assert_int_equal(classify_job_fill(j, 1, &known), OK);
+    struct error err;
+    assert_int_equal(classify_fill(j, 1, &known, &err), OK);
     assert_int_equal(j->engine_cost, 1 + 4);
     job_release(j);
     while (picture_lane_has_work(s.lane, false))

@@ -66,7 +66,7 @@ static struct job *submit(int32_t priority, uint32_t max_tokens)
     struct job *j = NULL;
     assert_true(count < JOBS_MAX);
     sampler_options_default(&in.sampler);
-    assert_int_equal(generate_job_create(&j, text, &in, max_tokens), OK);
+    j = party_generate(text, &in, max_tokens);
     party_init(p);
     job_attach(j, &waiter);
     assert_int_equal(

@@ -115,7 +115,7 @@ static void submit(struct scene *s, struct text *t, uint64_t seed)
     assert_non_null(in.prompt);
     for (uint32_t i = 0; i < t->prompt_bytes; i++)
         in.prompt[i] = (uint8_t)letters[i % (sizeof letters - 1)];
-    assert_int_equal(generate_job_create(&t->job, s->model, &in, t->max_tokens), OK);
+    t->job = party_generate(s->model, &in, t->max_tokens);
     t->job->item.client = (struct client_id){.kind = CLIENT_IPV4, .bytes = {10, 0, 0, t->client}};
     party_init(&t->party);
     job_attach(t->job, &waiter);

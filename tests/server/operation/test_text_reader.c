@@ -51,7 +51,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct scene *s = *state;
-    text_reader_free(s->reader);
     job_detach(s->job);
     job_release(s->job);
     hosted_model_release(s->model);
@@ -78,8 +77,9 @@ static void set_prompts(struct generate_input *in, const char *prompts)
 static void submit(struct scene *s, const struct generate_input *in, bool echo)
 {
     const struct job_waiter waiter = {ignore, ignore, NULL};
-    assert_int_equal(generate_job_create(&s->job, s->model, in, RING_BYTES), OK);
-    assert_int_equal(text_reader_create(&s->reader, s->job, echo), OK);
+    s->job = party_generate(s->model, in, RING_BYTES);
+    struct error err;
+    assert_int_equal(text_reader_create(&s->reader, s->job, echo, &err), OK);
     job_attach(s->job, &waiter);
     assert_int_equal(job_submit(s->job, s->queue, 0, clock_now_ns() + LATER_S * CLOCK_NS_PER_S), OK);
 }
@@ -572,7 +572,6 @@ static void without_numbers_none_are_told(void **state)
     assert_null(p.logprobs);
     assert_null(p.likeliest);
     finish(s);
-    text_reader_free(NULL);
 }
 
 /* ---- whole texts ------------------------------------------------------------------------------------------------- */

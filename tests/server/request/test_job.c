@@ -40,7 +40,7 @@ static void submit(struct scene *s, bool stream, const char *stop)
 {
     const struct generate_input in = input(stream, stop);
     const struct job_waiter waiter = party_waiter(&s->party);
-    assert_int_equal(generate_job_create(&s->job, s->model, &in, RING_BYTES), OK);
+    s->job = party_generate(s->model, &in, RING_BYTES);
     job_attach(s->job, &waiter);
     assert_int_equal(job_submit(s->job, s->queue, 0, clock_now_ns() + LATER_S * CLOCK_NS_PER_S), OK);
 }
@@ -381,7 +381,7 @@ static void a_job_that_finds_the_queue_full_is_the_callers_alone(void **state)
     const struct generate_input in = input(true, NULL);
     for (size_t i = 0; i < ARRAY_LEN(items); i++)
         assert_int_equal(queue_push(s->queue, 0, &items[i]), OK);
-    assert_int_equal(generate_job_create(&s->job, s->model, &in, RING_BYTES), OK);
+    s->job = party_generate(s->model, &in, RING_BYTES);
     assert_int_equal(job_submit(s->job, s->queue, 0, UINT64_MAX), ERR_FULL);
     assert_int_equal(atomic_load(&s->job->references), 1);
     while (queue_pop(s->queue, 0) != NULL)

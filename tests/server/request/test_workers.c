@@ -28,7 +28,6 @@ enum { LIMIT_S = 580, LATER_S = 1000, JOBS_MAX = 8, BATCH = 1, AHEAD = 3 * BATCH
 
 /* A job, who waits for it, and what its work did. */
 struct trial {
-    struct job_work work; /* first */
     struct party party;
     struct job *job;
     sem_t *gate;        /* `prepare` waits for it; NULL: it does not */
@@ -56,7 +55,7 @@ static atomic_uint at_once, most_at_once; /* in `prepare` */
 
 static struct trial *trial_of(const struct job *j)
 {
-    return (struct trial *)j->work;
+    return j->work.arg;
 }
 
 static enum status prepare(struct job *j, struct error *err)
@@ -70,7 +69,7 @@ static enum status prepare(struct job *j, struct error *err)
     if (t->gate != NULL)
         (void)sem_wait(t->gate);
     (void)atomic_fetch_sub(&at_once, 1);
-    t->work.kept = t->keeps;
+    j->work.kept = t->keeps;
     j->engine_cost = ENGINE_COST; /* known only now */
     return t->result == OK ? OK : error_set_param(err, t->result, "image[3]", "it is no picture");
 }
@@ -83,34 +82,21 @@ static enum status conclude(struct job *j, struct error *err)
     return t->concludes == OK ? OK : error_set(err, t->concludes, "it could not be kept");
 }
 
-static void keep_trial(struct job_work *k)
-{
-    (void)k; /* the scene's */
-}
-
-static void free_plain(struct job *j)
-{
-    free(j);
-}
-
-static const struct job_kind plain = {.free = free_plain};
+static const struct job_kind plain = {.ends_late = false};
 
 static struct trial *add(struct scene *s, uint64_t bytes)
 {
     struct trial *t = &s->trials[s->count++];
     const struct job_waiter waiter = party_waiter(&t->party);
     assert_true(s->count <= JOBS_MAX);
-    t->job = calloc(1, sizeof *t->job);
+    t->job = job_create(sizeof *t->job);
     assert_non_null(t->job);
-    assert_int_equal(job_init(t->job, &plain, s->model), OK);
+    job_set_model(t->job, s->model);
+    job_begin(t->job, &plain, NULL);
     job_attach(t->job, &waiter);
-    t->work.prepare = prepare;
-    t->work.free = keep_trial;
-    t->work.prepare_ns = MUCH_NS;
-    t->work.prepare_bytes = bytes;
     t->keeps = bytes;
-    t->work.pictures = 1;
-    job_set_work(t->job, &t->work);
+    t->job->work =
+        (struct job_work){.prepare = prepare, .arg = t, .prepare_ns = MUCH_NS, .prepare_bytes = bytes, .pictures = 1};
     return t;
 }
 
@@ -228,8 +214,8 @@ static void a_job_is_prepared_computed_and_concluded(void **state)
     struct scene *s = *state;
     start(s, 2);
     struct trial *t = add(s, 10 * KB);
-    t->work.conclude = conclude;
-    t->work.conclude_ns = MUCH_NS;
+    t->job->work.conclude = conclude;
+    t->job->work.conclude_ns = MUCH_NS;
     submit_well(s, t);
     await_count(s->engine, 1);
     assert_int_equal(t->job->item.cost, ENGINE_COST);
@@ -250,8 +236,8 @@ static void what_takes_no_time_is_done_at_once_by_who_has_it(void **state)
     struct error err;
     start(s, 1);
     struct trial *t = add(s, 10 * KB);
-    t->work.conclude = conclude;
-    t->work.prepare_ns = t->work.conclude_ns = WORKERS_AT_ONCE_NS;
+    t->job->work.conclude = conclude;
+    t->job->work.prepare_ns = t->job->work.conclude_ns = WORKERS_AT_ONCE_NS;
     submit_well(s, t);
     assert_int_equal(queue_count(s->engine), 1);
     assert_int_equal(t->job->item.cost, ENGINE_COST);
@@ -268,14 +254,8 @@ static void what_needs_no_engine_is_only_concluded(void **state)
     struct scene *s = *state;
     start(s, 1);
     struct trial *t = add(s, 0);
-    job_detach(t->job);
-    job_release(t->job);
-    t->work.prepare = NULL;
-    t->work.conclude = conclude;
-    t->work.conclude_bytes = 100 * KB;
-    assert_int_equal(work_job_create(&t->job, s->model, &t->work), OK);
-    const struct job_waiter waiter = party_waiter(&t->party);
-    job_attach(t->job, &waiter);
+    job_begin(t->job, &job_kind_work, NULL);
+    t->job->work = (struct job_work){.conclude = conclude, .arg = t, .conclude_bytes = 100 * KB};
     assert_int_equal(workers_submit(s->workers, t->job, NULL, 0, clock_now_ns() + LATER_S * CLOCK_NS_PER_S, NULL), OK);
     assert_int_equal(result_of(t), OK);
     assert_int_equal(atomic_load(&t->concluded), 1);
@@ -290,7 +270,7 @@ static void an_error_ends_the_job_and_names_the_part_at_fault(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct trial *t = add(s, KB);
         t->result = ERR_PICTURE;
-        t->work.prepare_ns = ns[i];
+        t->job->work.prepare_ns = ns[i];
         if (i == 0) {
             submit_well(s, t);
             assert_int_equal(result_of(t), ERR_PICTURE);
@@ -313,7 +293,7 @@ static void pixels_have_one_budget(void **state)
     for (uint32_t i = 0; i < JOBS_MAX; i++) {
         struct trial *t = add(s, 600 * KB); /* two are more than there is */
         t->keeps = 0;
-        t->work.pictures = 0;
+        t->job->work.pictures = 0;
         submit_well(s, t);
     }
     await_count(s->engine, JOBS_MAX);
@@ -341,7 +321,7 @@ static void a_small_job_does_not_overtake_one_that_waits_for_memory(void **state
     struct scene *s = *state;
     start(s, 1);
     struct trial *one = add(s, 600 * KB), *large = add(s, 1000 * KB), *small = add(s, KB);
-    small->work.prepare_ns = 0;
+    small->job->work.prepare_ns = 0;
     submit_well(s, one);
     await_count(s->engine, 1);
     submit_well(s, large);
@@ -444,10 +424,10 @@ static void what_cannot_be_kept_is_an_error_also_when_it_is_late(void **state)
     struct scene *s = *state;
     start(s, 1);
     struct trial *t = add(s, KB);
-    t->work.prepare = NULL;
-    t->work.conclude = conclude;
-    t->work.conclude_ns = MUCH_NS;
-    t->work.commits = true;
+    t->job->work.prepare = NULL;
+    t->job->work.conclude = conclude;
+    t->job->work.conclude_ns = MUCH_NS;
+    t->job->work.commits = true;
     t->concludes = ERR_STORE;
     assert_int_equal(workers_submit(s->workers, t->job, NULL, 0, clock_now_ns(), NULL), OK);
     assert_int_equal(result_of(t), ERR_STORE);
