@@ -152,10 +152,12 @@ enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t d
     do {
         st = queue_push(q, lane, &j->item);
     } while (st == ERR_FULL && make_room(q, &j->item.client));
-    if (st != OK) {
-        j->state = JOB_NONE;
-        job_release(j);
-    }
+    if (st == OK)
+        return OK;
+    (void)pthread_mutex_lock(&j->lock);
+    j->state = JOB_NONE;
+    (void)pthread_mutex_unlock(&j->lock);
+    job_release(j);
     return st;
 }
 

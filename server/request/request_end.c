@@ -68,7 +68,7 @@ static const char *outcome_of_job(struct job *j)
     return j->kind->tells_finish ? job_finish_word(r->finish) : "ok";
 }
 
-static void count(const struct request *x, unsigned status, const char *outcome)
+static void count(const struct request *x, bool had_job, unsigned status, const char *outcome)
 {
     metrics_request(x->endpoint, x->model, status, clock_now_ns() - x->start_ns);
     metrics_counter_add(METRIC_RECEIVED_BYTES, 0, x->body.received);
@@ -76,7 +76,7 @@ static void count(const struct request *x, unsigned status, const char *outcome)
         metrics_counter_add(METRIC_CANCELLED, x->model, 1);
     else if (strcmp(outcome, job_finish_word(FINISH_TIMEOUT)) == 0)
         metrics_counter_add(METRIC_TIMED_OUT, x->model, 1);
-    else if (x->error != OK && x->job.kind == NULL && status != 0)
+    else if (x->error != OK && !had_job && status != 0)
         metrics_counter_add(METRIC_REJECTED, reason_of(x), 1);
 }
 
@@ -112,13 +112,11 @@ static const char *path_to_log(const struct request *x, char out[LOG_PATH_MAX + 
     return out;
 }
 
-static void log_end(const struct request *x, unsigned status, const char *outcome)
+static void log_end(const struct request *x, const struct job_look *look, unsigned status, const char *outcome)
 {
     char client[REQUEST_CLIENT_BYTES], path[LOG_PATH_MAX + 1];
     const bool is_probe = x->route != NULL && route_is_probed(x->route);
     const bool is_traced = x->trace.trace[0] != '\0';
-    const struct job_look look =
-        x->job.kind != NULL ? job_look((struct job *)&x->job) : (struct job_look){.first_ns = 0};
     request_client(x, client);
     const struct log_field fields[] = {
         {"method", LOG_FIELD_TEXT, .is_column = true, .text = x->method},
@@ -128,12 +126,12 @@ static void log_end(const struct request *x, unsigned status, const char *outcom
         {"total_ms", LOG_FIELD_MS, .is_column = true, .ms = clock_ms_between(x->start_ns, clock_now_ns())},
         {"model", LOG_FIELD_TEXT, .text = x->job.model != NULL ? x->job.model->model->name : NULL},
         {"error", LOG_FIELD_TEXT, .text = x->error != OK ? status_code(x->error) : NULL},
-        {"prompt_tokens", LOG_FIELD_NUMBER, .number = x->job.kind != NULL ? x->job.given : 0},
-        {"tokens", LOG_FIELD_NUMBER, .number = look.generated},
+        {"prompt_tokens", LOG_FIELD_NUMBER, .number = look->state != JOB_NONE ? x->job.given : 0},
+        {"tokens", LOG_FIELD_NUMBER, .number = look->generated},
         {"queue_ms", LOG_FIELD_MS, .ms = x->queue_ms},
         {"compute_ms", LOG_FIELD_MS, .ms = x->compute_ms},
         {"first_byte_ms", LOG_FIELD_MS,
-         .ms = look.first_ns != 0 ? clock_ms_between(x->received_ns, look.first_ns) : -1.0},
+         .ms = look->first_ns != 0 ? clock_ms_between(x->received_ns, look->first_ns) : -1.0},
         {"bytes_in", LOG_FIELD_NUMBER, .number = x->body.received},
         {"bytes_out", LOG_FIELD_NUMBER, .number = x->bytes_out},
         {"client", LOG_FIELD_TEXT, .text = x->service->settings->log_clients ? client : NULL},
@@ -149,7 +147,9 @@ static void log_end(const struct request *x, unsigned status, const char *outcom
 
 void phases_end(struct request *x)
 {
-    const char *outcome = x->job.kind != NULL ? outcome_of_job(&x->job) : x->error != OK ? "error" : "ok";
+    const struct job_look look = job_look(&x->job);
+    const bool had_job = look.state != JOB_NONE;
+    const char *outcome = had_job ? outcome_of_job(&x->job) : x->error != OK ? "error" : "ok";
     unsigned status = x->status;
     if (status == 0) /* the client left before there was an answer */
         status = status_http(ERR_CANCELLED);
@@ -157,9 +157,9 @@ void phases_end(struct request *x)
         outcome = job_finish_word(FINISH_CANCELLED);
     if (x->cut != OK)
         x->error = x->cut;
-    count(x, status, outcome);
+    count(x, had_job, status, outcome);
     metrics_gauge_add(METRIC_IN_FLIGHT, 0, -1);
     if (x->service->settings->log_requests)
-        log_end(x, status, outcome);
-    authorise_end(x, x->body.received + (x->job.kind != NULL ? job_look((struct job *)&x->job).generated : 0));
+        log_end(x, &look, status, outcome);
+    authorise_end(x, x->body.received + look.generated);
 }
