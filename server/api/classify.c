@@ -13,6 +13,7 @@
 #include "server/fields/multipart.h"
 #include "server/fields/request_json.h"
 #include "server/models/registry.h"
+#include "server/operation/classify.h"
 #include "server/operation/picture_inputs.h"
 #include "server/operation/request_picture.h"
 #include "server/request/reply.h"
@@ -67,19 +68,19 @@ static json_t *describe(const struct job *j, uint32_t input, uint32_t top_k)
 {
     const struct model *m = j->model->model;
     const float *logits = classify_job_of(j)->logits + (size_t)input * m->config.classes;
-    const struct picture_side side = picture_inputs_side(j, input);
+    const struct picture_input *in = &classify_job_of(j)->in.list[input];
     json_t *predictions = describe_predictions(&m->config, logits, top_k);
     if (m->config.input != INPUT_IMAGE)
         return json_pack("{s:s, s:o}", "model", m->name, "predictions", predictions);
     return json_pack("{s:s, s:o, s:{s:i, s:i}}", "model", m->name, "predictions", predictions, "image", "width",
-                     (int)side.width, "height", (int)side.height);
+                     (int)in->whole_width, "height", (int)in->whole_height);
 }
 
 static enum status answer(struct request *x, struct error *err)
 {
     struct job *j = &x->job;
-    const uint32_t top_k = ((const struct classification *)x->state)->top_k, count = classify_job_of(j)->count;
-    picture_inputs_done(j);
+    const uint32_t top_k = ((const struct classification *)x->state)->top_k, count = classify_job_of(j)->in.count;
+    classify_drop_pixels(j);
     const enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
@@ -151,17 +152,16 @@ static enum status read_input(struct request *x, const struct fields *f, const s
         return st;
     const uint32_t classes = model->model->config.classes;
     state->top_k = (uint32_t)f->top_k < classes ? (uint32_t)f->top_k : classes;
-    struct picture_inputs *r;
     st = classify_begin(&x->job, err);
-    if (st == OK)
-        st = picture_inputs_create(&r, x, NULL, json_string_value(f->size), err);
     if (st != OK)
         return st;
-    if (f->text != NULL)
+    struct picture_inputs *r = &classify_job_of(&x->job)->in;
+    st = picture_inputs_init(r, x, classify_fill, json_string_value(f->size), err);
+    if (st == OK && f->text != NULL)
         st = picture_inputs_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
-    else
+    else if (st == OK)
         st = g->is_json ? request_images_add(r, f->images, err) : add_files(r, g->files, g->count, err);
-    return st == OK ? picture_inputs_make_job(r, false, err) : st;
+    return st == OK ? classify_make_room(&x->job, false, err) : st;
 }
 
 /* The fields of the body's object, or of its form, override the query's. */

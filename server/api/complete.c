@@ -87,13 +87,14 @@ static enum status conclude(struct job *j, struct error *err)
 }
 
 /* The model's rows of the picture. */
-static enum status fill(struct job *j, uint32_t i, const struct picture_seen *seen, struct error *err)
+static enum status fill(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
+                        struct error *err)
 {
-    (void)i;
-    const enum status st = job_defer(j, free, seen->pixels, err);
-    if (st == OK)
-        complete_fill(j, seen->pixels);
-    return st;
+    (void)whole;
+    (void)f;
+    (void)err;
+    complete_fill(j, ((const struct picture_inputs *)j->work.arg)->list[i].pixels);
+    return OK;
 }
 
 static enum status answer_picture(struct request *x, struct error *err)
@@ -222,7 +223,8 @@ static enum status plan(struct request *x, const struct complete_input *in, stru
     }
     enum status st = job_defer(&x->job, free_png, state, err);
     if (st == OK && state->given.size > 0) {
-        st = picture_inputs_create(&source, x, fill, NULL, err);
+        source = request_alloc(x, sizeof *source, err);
+        st = source != NULL ? picture_inputs_init(source, x, fill, NULL, err) : ERR_NOMEM;
         if (st == OK)
             st = request_picture_add(source, &state->given, err);
     }

@@ -16,6 +16,7 @@
 #include "server/core/little_endian.h"
 #include "server/fields/request_json.h"
 #include "server/models/registry.h"
+#include "server/operation/classify.h"
 #include "server/operation/embed.h"
 #include "server/operation/picture_inputs.h"
 #include "server/operation/request_picture.h"
@@ -61,7 +62,7 @@ struct embedding {
 
 static uint32_t count_of(const struct job *j)
 {
-    return j->kind == &job_kind_embed ? embed_job_of(j)->in.count : classify_job_of(j)->count;
+    return j->kind == &job_kind_embed ? embed_job_of(j)->in.count : classify_job_of(j)->in.count;
 }
 
 /* Bytes of texts, patches of pictures. */
@@ -72,7 +73,7 @@ static json_int_t count_tokens(const struct job *j)
     if (j->kind == &job_kind_embed)
         return (json_int_t)j->given;
     for (uint32_t i = 0; i < count_of(j); i++) {
-        const struct classify_input *in = &classify_job_of(j)->inputs[i];
+        const struct picture_input *in = &classify_job_of(j)->in.list[i];
         tokens += c->input == INPUT_IMAGE ? in->height / c->patch[0] * (in->width / c->patch[1]) : in->width;
     }
     return tokens;
@@ -119,7 +120,7 @@ static enum status answer(struct request *x, struct error *err)
     const struct embedding *state = x->state;
     const uint32_t dim = engine_info(j->model->engine)->dim;
     if (j->kind == &job_kind_classify)
-        picture_inputs_done(j);
+        classify_drop_pixels(j);
     const enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
@@ -242,13 +243,14 @@ static enum status add_texts(struct picture_inputs *r, const struct prompts *p, 
 /* For a classifier: of pictures if `p` is NULL. */
 static enum status begin_batch(struct request *x, const struct fields *f, const struct prompts *p, struct error *err)
 {
-    struct picture_inputs *r;
     enum status st = classify_begin(&x->job, err);
-    if (st == OK)
-        st = picture_inputs_create(&r, x, NULL, NULL, err);
+    if (st != OK)
+        return st;
+    struct picture_inputs *r = &classify_job_of(&x->job)->in;
+    st = picture_inputs_init(r, x, classify_fill, NULL, err);
     if (st == OK)
         st = p != NULL ? add_texts(r, p, err) : request_images_add(r, f->images, err);
-    return st == OK ? picture_inputs_make_job(r, true, err) : st;
+    return st == OK ? classify_make_room(&x->job, true, err) : st;
 }
 
 static enum status begin_job(struct request *x, const struct fields *f, struct error *err)

@@ -77,24 +77,21 @@ static uint64_t drawn_pixels(const struct explaining *s)
 }
 
 /* Besides what the model sees, make of the picture the backdrop that the map will be drawn on. */
-static enum status fill(struct job *j, uint32_t i, const struct picture_seen *seen, struct error *err)
+static enum status fill(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
+                        struct error *err)
 {
     struct explaining *s = state_of(j);
-    const struct picture_fit *f = &seen->fit;
     const struct model_config *c = &j->model->model->config;
-    const struct classify_input in = {.pixels = seen->pixels,
-                                      .height = f->height,
-                                      .width = f->width,
-                                      .classes = c->classes,
-                                      .map = {.values = f->height / c->patch[0] * (f->width / c->patch[1]),
-                                              .layer = s->what.layer,
-                                              .head = s->what.head}};
-    s->box = image_crop_box(seen->picture, f->resize_to, f->width, f->height);
-    const enum status st = explain_backdrop(&s->backdrop, &s->box, seen->picture, s->what.side, err);
+    struct picture_input *in = &classify_job_of(j)->in.list[i];
+    in->map.values = f->height / c->patch[0] * (f->width / c->patch[1]);
+    in->map.layer = s->what.layer;
+    in->map.head = s->what.head;
+    s->box = image_crop_box(whole, f->resize_to, f->width, f->height);
+    const enum status st = explain_backdrop(&s->backdrop, &s->box, whole, s->what.side, err);
     if (st != OK)
         return st;
-    j->work.kept = 3 * ((uint64_t)f->height * f->width + 2 * drawn_pixels(s));
-    return classify_fill(j, i, &in, err);
+    j->work.kept = 6 * drawn_pixels(s);
+    return classify_fill(j, i, whole, f, err);
 }
 
 static enum status conclude_map(struct job *j, struct error *err)
@@ -102,7 +99,7 @@ static enum status conclude_map(struct job *j, struct error *err)
     struct explaining *s = state_of(j);
     const struct model_config *c = &j->model->model->config;
     const struct classify_job *classified = classify_job_of(j);
-    const struct classify_input *in = &classified->inputs[0];
+    const struct picture_input *in = &classified->in.list[0];
     draw_map(&s->backdrop, &s->box, classified->map, in->height / c->patch[0], in->width / c->patch[1]);
     const enum status st = png_encode(&s->png, &s->png_bytes, &s->backdrop, err);
     picture_clear(&s->backdrop);
@@ -181,19 +178,19 @@ static enum status plan_map(struct request *x, const char *size, const struct mu
     const struct explaining *s = x->state;
     struct job_work *k = &x->job.work;
     const uint64_t drawn = drawn_pixels(s);
-    struct picture_inputs *source;
     enum status st = classify_begin(&x->job, err);
-    if (st == OK)
-        st = picture_inputs_create(&source, x, fill, size, err);
     if (st != OK)
         return st;
+    struct picture_inputs *source = &classify_job_of(&x->job)->in;
     source->longer = s->what.side;
     k->conclude = conclude_map;
     k->prepare_ns = NS_BACKDROP * drawn;
     k->prepare_bytes = 6 * drawn;
     k->conclude_ns = NS_DRAWN * drawn;
-    st = request_picture_add(source, given, err);
-    return st == OK ? picture_inputs_make_job(source, false, err) : st;
+    st = picture_inputs_init(source, x, fill, size, err);
+    if (st == OK)
+        st = request_picture_add(source, given, err);
+    return st == OK ? classify_make_room(&x->job, false, err) : st;
 }
 
 static void plan_biases(struct request *x)

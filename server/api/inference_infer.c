@@ -15,6 +15,7 @@
 #include "server/api/route_table.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
+#include "server/operation/classify.h"
 #include "server/operation/picture_inputs.h"
 #include "server/operation/request_picture.h"
 #include "server/operation/text_reader.h"
@@ -91,14 +92,14 @@ static enum status answer_classes(struct request *x, struct error *err)
     struct job *j = &x->job;
     const struct model_config *c = &j->model->model->config;
     const struct inference *s = x->state;
-    picture_inputs_done(j);
+    classify_drop_pixels(j);
     const enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
     struct inference_reply reply;
     inference_reply_begin(&reply);
     const struct classify_job *classified = classify_job_of(j);
-    const size_t rows = classified->count;
+    const size_t rows = classified->in.count;
     const char *const *names = inference_output_names(c->task);
     float *probabilities = malloc(rows * c->classes * sizeof *probabilities);
     for (size_t i = 0; i < rows && probabilities != NULL; i++)
@@ -221,15 +222,16 @@ static enum status classify(struct request *x, const struct inference_request *q
                text = is_text && strcmp(t->name, INFERENCE_TEXT) == 0;
     if (q->input_count != 1 || (!files && !pixels && !text))
         return refuse_inputs(q, is_text ? INFERENCE_TEXT : INFERENCE_IMAGE " or " INFERENCE_PIXELS, err);
-    struct picture_inputs *r;
     st = classify_begin(&x->job, err);
-    if (st == OK)
-        st = picture_inputs_create(&r, x, NULL, NULL, err);
+    if (st != OK)
+        return st;
+    struct picture_inputs *r = &classify_job_of(&x->job)->in;
+    st = picture_inputs_init(r, x, classify_fill, NULL, err);
     if (st == OK)
         st = pixels ? inference_add_pixels(r, c->size[0], c->size[1], t, err)
                     : inference_add_elements(r, t, is_text, x->body.bytes, err);
     if (st == OK)
-        st = picture_inputs_make_job(r, false, err);
+        st = classify_make_room(&x->job, false, err);
     if (st == OK)
         x->job.item.priority = priority_of(x, q);
     return st;

@@ -39,11 +39,14 @@ const struct field_list score_fields = FIELDS_OF(table);
 const struct field_list score_query = {table, 2}; /* only the first two */
 
 /* A picture is seen at the trained size, as its sub-pixels. */
-static enum status fill(struct job *j, uint32_t i, const struct picture_seen *seen, struct error *err)
+static enum status fill(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
+                        struct error *err)
 {
-    (void)i;
-    score_job_of(j)->in.elements = seen->pixels;
-    return job_defer(j, free, seen->pixels, err);
+    (void)whole;
+    (void)f;
+    (void)err;
+    score_job_of(j)->in.elements = ((const struct picture_inputs *)j->work.arg)->list[i].pixels;
+    return OK;
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
@@ -68,8 +71,9 @@ static enum status answer(struct request *x, struct error *err)
         json_pack("{s:s, s:f, s:I, s:o}", "model", j->model->model->name, picture ? "bits_per_dim" : "bits_per_byte",
                   bits / (double)count, picture ? "dims" : "bytes", (json_int_t)in->count, "log2_probs", list);
     if (picture) {
-        const struct picture_side side = picture_inputs_side(j, 0);
-        json_put(whole, "image", json_pack("{s:i, s:i}", "width", (int)side.width, "height", (int)side.height));
+        const struct picture_input *seen = ((const struct picture_inputs *)j->work.arg)->list;
+        json_put(whole, "image",
+                 json_pack("{s:i, s:i}", "width", (int)seen->whole_width, "height", (int)seen->whole_height));
     }
     return reply_send_json(x, 200, whole);
 }
@@ -109,8 +113,10 @@ static enum status begin_picture(struct request *x, struct score_input *in, cons
     struct picture_inputs *r;
     in->count = (size_t)3 * size[0] * size[1];
     enum status st = score_begin(&x->job, in, err);
+    if (st == OK && (r = request_alloc(x, sizeof *r, err)) == NULL)
+        st = ERR_NOMEM;
     if (st == OK)
-        st = picture_inputs_create(&r, x, fill, NULL, err);
+        st = picture_inputs_init(r, x, fill, NULL, err);
     return st == OK ? request_picture_add(r, file, err) : st;
 }
 

@@ -104,7 +104,7 @@ bool picture_lane_has_work(const struct picture_lane *l, bool busy)
 }
 
 /* How many inputs of this size a batch takes. */
-static uint32_t batch_max(const struct picture_lane *l, const struct classify_input *in)
+static uint32_t batch_max(const struct picture_lane *l, const struct picture_input *in)
 {
     const struct model_config *c = &l->model->model->config;
     const bool is_picture = c->input == INPUT_IMAGE;
@@ -129,7 +129,7 @@ static void stop_job(struct picture_lane *l, struct classify_job *c, enum status
 /* The job whose inputs are next: the one that is held, else the oldest of all or, once the batch has inputs, the oldest
  * of their size; NULL if there is none. Jobs that must stop by the time they are popped are ended and counted in
  * *ended. */
-static struct classify_job *next_job(struct picture_lane *l, const struct classify_input *like, uint64_t now_ns,
+static struct classify_job *next_job(struct picture_lane *l, const struct picture_input *like, uint64_t now_ns,
                                      uint32_t *ended)
 {
     while (l->held == NULL) {
@@ -156,19 +156,19 @@ static uint32_t collect_batch(struct picture_lane *l)
 {
     const uint64_t now_ns = clock_now_ns();
     uint32_t ended = 0;
-    const struct classify_input *like = NULL;
+    const struct picture_input *like = NULL;
     while (like == NULL || l->count < batch_max(l, like)) {
         struct classify_job *c = next_job(l, like, now_ns, &ended);
         if (c == NULL)
             break;
-        const struct classify_input *in = &c->inputs[c->begun];
+        const struct picture_input *in = &c->in.list[c->begun];
         if (like != NULL && classify_input_size(in) != classify_input_size(like))
             break; /* the held job goes on with another size */
         like = in;
         l->pixels[l->count] = in->pixels;
         l->inputs[l->count] = c->begun++;
         l->jobs[l->count++] = c;
-        if (c->begun == c->count)
+        if (c->begun == c->in.count)
             l->held = NULL;
     }
     l->wanted = l->count;
@@ -180,14 +180,14 @@ static uint32_t begin_batch(struct picture_lane *l)
     const uint32_t ended = collect_batch(l);
     if (l->count == 0)
         return ended;
-    const struct classify_input *in = &l->jobs[0]->inputs[l->inputs[0]];
+    const struct picture_input *in = &l->jobs[0]->in.list[l->inputs[0]];
     if (l->model->model->config.input == INPUT_IMAGE)
         engine_images_begin(l->model->engine, l->pixels, l->count, in->height, in->width);
     else
         engine_texts_begin(l->model->engine, l->pixels, l->count, in->width);
     for (uint32_t i = 0; i < l->count; i++)
         if (l->jobs[i]->map != NULL) {
-            const struct classify_input *wish = &l->jobs[i]->inputs[l->inputs[i]];
+            const struct picture_input *wish = &l->jobs[i]->in.list[l->inputs[i]];
             engine_batch_want_map(l->model->engine, i, wish->map.layer, wish->map.head);
         }
     l->block_ns = 0;
@@ -224,7 +224,7 @@ static uint32_t finish_batch(struct picture_lane *l)
         struct classify_job *c = l->jobs[i];
         if (c == NULL)
             continue;
-        const struct classify_input *in = &c->inputs[l->inputs[i]];
+        const struct picture_input *in = &c->in.list[l->inputs[i]];
         const float *logits = engine_batch_logits(l->model->engine, i);
         pictures++;
         if (!logits_are_finite(logits, in->classes)) {
@@ -239,7 +239,7 @@ static uint32_t finish_batch(struct picture_lane *l)
             memcpy(c->pooled + (size_t)l->inputs[i] * dim, engine_batch_pooled(l->model->engine, i),
                    dim * sizeof *c->pooled);
         l->jobs[i] = NULL;
-        if (++c->done == c->count) {
+        if (++c->done == c->in.count) {
             job_finish(c->job, FINISH_STOP, now_ns);
             ended++;
         }

@@ -4,7 +4,6 @@
 #ifndef SERVER_OPERATION_PICTURE_INPUTS_H
 #define SERVER_OPERATION_PICTURE_INPUTS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,44 +11,39 @@
 #include "config/status.h"
 #include "engine/image.h"
 #include "server/media/picture_fit.h"
-#include "server/operation/classify.h"
 #include "server/request/request.h"
 
 struct hosted_model;
 
-/* Sides of the upright picture; 0 for a text. */
-struct picture_side {
-    uint32_t width, height;
-};
-
-/* What `prepare` makes of a file. */
-struct picture_seen {
-    uint8_t *pixels; /* [fit.height, fit.width, 3], as the model is to see them; malloc'd */
-    struct picture_fit fit;
-    const struct picture *picture;
-};
-/* Give the job what was made of file i, whose pixels are taken on OK, and set how much the work keeps. */
-typedef enum status picture_inputs_fill(struct job *j, uint32_t i, const struct picture_seen *seen, struct error *err);
-
 enum { PICTURE_PARAM_MAX = 64 };
 
-/* A picture that is to be decoded. */
-struct picture_file {
-    const uint8_t *bytes; /* of the body; NULL: the input is something else, and complete */
-    size_t size;
-    uint64_t bytes_max;            /* as its header promises */
-    char param[PICTURE_PARAM_MAX]; /* empty: it is the only one */
+/* A picture, first as a file, and then as its model wants it; or a text. */
+struct picture_input {
+    const uint8_t *file; /* of the request's body; NULL: there is none */
+    size_t file_bytes;
+    uint64_t bytes_max;                 /* that decoding it takes, as its header promises */
+    char param[PICTURE_PARAM_MAX];      /* empty: it is the only one */
+    uint32_t whole_width, whole_height; /* sides of the upright picture; 0 for a text */
+    uint8_t *pixels; /* [height, width, 3]; for a text its bytes [width], with height 1; malloc'd. NULL: yet to come */
+    uint32_t height, width;
+    uint32_t classes; /* of a classifier */
+    struct {
+        uint32_t values; /* patches of the picture; 0: no map is wanted */
+        uint32_t layer, head;
+    } map; /* as for engine_batch_want_map */
 };
 
+/* Input i has its pixels, as the model is to see them: what else the job needs of it. Sets how much the work keeps. */
+typedef enum status picture_fill(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
+                                 struct error *err);
+
 struct picture_inputs {
-    struct request *request;
-    const struct hosted_model *model;
-    picture_inputs_fill *fill;
-    char *size;      /* at which the model is to see pictures (picture_fit_choose); NULL: the trained one */
-    uint32_t longer; /* as of struct picture_wish */
+    struct picture_input list[CLASSIFY_INPUTS_MAX]; /* [count], of one model, of any sizes */
     uint32_t count;
-    struct picture_side sides[CLASSIFY_INPUTS_MAX];
-    struct picture_file files[CLASSIFY_INPUTS_MAX];
+    struct request *request;
+    picture_fill *fill;
+    char *size;           /* at which the model is to see pictures (picture_fit_choose); NULL: the trained one */
+    uint32_t longer;      /* as of struct picture_wish */
     uint64_t pixels;      /* of all files, as their headers say */
     uint64_t fitted;      /* of all that are prepared */
     uint64_t decode_most; /* bytes of the file that takes most */
@@ -57,10 +51,10 @@ struct picture_inputs {
 
 /* ---- HTTP threads ------------------------------------------------------------------------------------------------ */
 
-/* For the inputs of the request's job, which is begun and has its model. `fill`: NULL for a job that classifies. `size`
- * is copied. Errors: ERR_NOMEM. */
-enum status picture_inputs_create(struct picture_inputs **ret, struct request *x, picture_inputs_fill *fill,
-                                  const char *size, struct error *err);
+/* For the inputs of the request's job, which is begun and has its model; *r is the job's, zeroed. `size` is copied.
+ * Errors: ERR_NOMEM. */
+enum status picture_inputs_init(struct picture_inputs *r, struct request *x, picture_fill *fill, const char *size,
+                                struct error *err);
 
 /* Add a picture file of the body, to be decoded and resized to what the model is to see.
  * `declared`: a media type that it must agree with, NULL or "" for none. `param` names the input and is put before
@@ -76,11 +70,7 @@ enum status picture_inputs_add_pixels(struct picture_inputs *r, uint8_t *pixels,
 enum status picture_inputs_add_text(struct picture_inputs *r, const char *bytes, size_t size, const char *param,
                                     struct error *err);
 
-/* All inputs of a job that classifies are there. `pooled`: as of classify_make_room. Errors: ERR_NOMEM. */
-enum status picture_inputs_make_job(struct picture_inputs *r, bool pooled, struct error *err);
-
-/* Of a job that is done: what its answer says of input i; and that its inputs are not needed any more. */
-struct picture_side picture_inputs_side(const struct job *j, uint32_t i);
-void picture_inputs_done(struct job *j);
+/* Of a job that is done: the inputs are not needed any more. Any thread, with the last reference too. */
+void picture_inputs_drop(struct picture_inputs *r);
 
 #endif

@@ -10,7 +10,6 @@
 #include "server/fields/request_bytes.h"
 #include "server/media/picture.h"
 #include "server/request/request.h"
-#include "server/request/request_job.h"
 #include "server/request/request_query.h"
 #include "server/request/request_type.h"
 
@@ -20,10 +19,7 @@ enum status request_picture_add(struct picture_inputs *r, const struct multipart
 {
     if (file->size == 0)
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected " PICTURE_KINDS);
-    const enum status st = picture_inputs_add_file(r, file->bytes, file->size, file->type, NULL, err);
-    if (st == OK)
-        request_job_charge_pixels(r->request, r->pixels);
-    return st;
+    return picture_inputs_add_file(r, file->bytes, file->size, file->type, NULL, err);
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */

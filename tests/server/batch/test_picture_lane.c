@@ -65,8 +65,13 @@ static uint8_t *draw(uint32_t height, uint32_t width, size_t bytes)
     return pixels;
 }
 
+static void drop(void *inputs)
+{
+    picture_inputs_drop(inputs);
+}
+
 /* A job that classifies these, with that model. */
-static struct job *classify(struct hosted_model *e, const struct classify_input *in, uint32_t count)
+static struct job *classify(struct hosted_model *e, const struct picture_input *in, uint32_t count)
 {
     struct job *j = job_create(sizeof *j);
     struct error err;
@@ -74,8 +79,9 @@ static struct job *classify(struct hosted_model *e, const struct classify_input 
     job_set_model(j, e);
     assert_int_equal(classify_begin(j, &err), OK);
     for (uint32_t i = 0; i < count; i++)
-        classify_add(j, &in[i]);
+        classify_job_of(j)->in.list[classify_job_of(j)->in.count++] = in[i];
     assert_int_equal(classify_make_room(j, false, &err), OK);
+    assert_int_equal(job_defer(j, drop, &classify_job_of(j)->in, &err), OK);
     return j;
 }
 
@@ -83,11 +89,11 @@ static struct job *classify(struct hosted_model *e, const struct classify_input 
 static void push_for_map(struct stage *s, uint32_t height, uint32_t width, uint32_t map_values, uint64_t deadline_ns)
 {
     const bool text = s->hosted->model->config.input != INPUT_IMAGE;
-    const struct classify_input in = {.pixels = draw(height, width, text ? width : (size_t)height * width * 3),
-                                      .height = height,
-                                      .width = width,
-                                      .classes = s->hosted->model->config.classes,
-                                      .map = {.values = map_values, .layer = 1, .head = 2}};
+    const struct picture_input in = {.pixels = draw(height, width, text ? width : (size_t)height * width * 3),
+                                     .height = height,
+                                     .width = width,
+                                     .classes = s->hosted->model->config.classes,
+                                     .map = {.values = map_values, .layer = 1, .head = 2}};
     s->jobs[s->count] = classify(s->hosted, &in, 1);
     assert_int_equal(job_submit(s->jobs[s->count], s->queue, 0, deadline_ns), OK);
     s->count++;
@@ -127,12 +133,12 @@ static uint32_t expect_batch_in_parts(struct stage *s, const char *who, uint64_t
         if (!expected)
             continue;
         assert_int_equal(job_result(j)->status, OK);
-        const uint8_t *batch[1] = {classify_job_of(j)->inputs[0].pixels};
+        const uint8_t *batch[1] = {classify_job_of(j)->in.list[0].pixels};
         if (c->input == INPUT_IMAGE)
-            engine_images_begin(s->hosted->engine, batch, 1, classify_job_of(j)->inputs[0].height,
-                                classify_job_of(j)->inputs[0].width);
+            engine_images_begin(s->hosted->engine, batch, 1, classify_job_of(j)->in.list[0].height,
+                                classify_job_of(j)->in.list[0].width);
         else
-            engine_texts_begin(s->hosted->engine, batch, 1, classify_job_of(j)->inputs[0].width);
+            engine_texts_begin(s->hosted->engine, batch, 1, classify_job_of(j)->in.list[0].width);
         while (!engine_batch_step(s->hosted->engine))
             ;
         assert_memory_equal(classify_job_of(j)->logits, engine_batch_logits(s->hosted->engine, 0),
@@ -298,7 +304,7 @@ static void of_a_batch_only_what_overflows_is_an_error(void **state)
     open_overflowing(&s, folder);
     for (uint32_t i = 0; i < BATCH; i++) {
         push(&s, 1, (uint32_t)strlen(texts[i]), later_ns());
-        memcpy(classify_job_of(s.jobs[i])->inputs[0].pixels, texts[i], strlen(texts[i]));
+        memcpy(classify_job_of(s.jobs[i])->in.list[0].pixels, texts[i], strlen(texts[i]));
     }
     for (uint32_t ended = 0; ended < BATCH;)
         ended += picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY);
@@ -312,12 +318,12 @@ static void of_a_batch_only_what_overflows_is_an_error(void **state)
 /* Pictures of these sides, square and all different. */
 static void push_several(struct stage *s, const uint32_t *sides, uint32_t count)
 {
-    struct classify_input in[8];
+    struct picture_input in[8];
     for (uint32_t i = 0; i < count; i++) {
-        in[i] = (struct classify_input){.pixels = draw(sides[i], sides[i], (size_t)sides[i] * sides[i] * 3),
-                                        .height = sides[i],
-                                        .width = sides[i],
-                                        .classes = s->hosted->model->config.classes};
+        in[i] = (struct picture_input){.pixels = draw(sides[i], sides[i], (size_t)sides[i] * sides[i] * 3),
+                                       .height = sides[i],
+                                       .width = sides[i],
+                                       .classes = s->hosted->model->config.classes};
         in[i].pixels[i] ^= 0x80;
     }
     s->jobs[s->count] = classify(s->hosted, in, count);
@@ -329,8 +335,8 @@ static void assert_logits_of_each(struct stage *s, const struct job *j)
 {
     const uint32_t classes = s->hosted->model->config.classes;
     assert_int_equal(job_result(j)->status, OK);
-    for (uint32_t i = 0; i < classify_job_of(j)->count; i++) {
-        const struct classify_input *in = &classify_job_of(j)->inputs[i];
+    for (uint32_t i = 0; i < classify_job_of(j)->in.count; i++) {
+        const struct picture_input *in = &classify_job_of(j)->in.list[i];
         const uint8_t *batch[1] = {in->pixels};
         engine_images_begin(s->hosted->engine, batch, 1, in->height, in->width);
         while (!engine_batch_step(s->hosted->engine))
@@ -416,15 +422,17 @@ static void a_job_counts_as_the_pictures_that_it_is_worth(void **state)
     push_several(&s, sides, 4);
     assert_int_equal(s.jobs[1]->engine_cost, 2 + 2 + 4);
     struct job *j;
-    const struct classify_input unknown[2] = {{.classes = s.hosted->model->config.classes},
-                                              {.classes = s.hosted->model->config.classes}};
-    struct classify_input known = unknown[0];
+    const struct picture_input unknown[2] = {{.classes = s.hosted->model->config.classes},
+                                             {.classes = s.hosted->model->config.classes}};
+    struct picture_input known = unknown[0];
     j = classify(s.hosted, unknown, 2);
     assert_int_equal(j->engine_cost, 2);
     known.height = known.width = 64;
     known.pixels = draw(64, 64, (size_t)3 * 64 * 64);
+    const struct picture_fit fit = {.height = 64, .width = 64};
     struct error err;
-    assert_int_equal(classify_fill(j, 1, &known, &err), OK);
+    classify_job_of(j)->in.list[1] = known;
+    assert_int_equal(classify_fill(j, 1, NULL, &fit, &err), OK);
     assert_int_equal(j->engine_cost, 1 + 4);
     job_release(j);
     while (picture_lane_has_work(s.lane, false))
