@@ -286,7 +286,7 @@ static bool signal_within(struct daemon *d, uint32_t wait_ms)
 }
 
 /* Wait until no request is being answered. False: not within wait_ms, or a signal came. */
-static bool wait_for_exchanges(struct daemon *d, uint32_t wait_ms)
+static bool wait_for_requests(struct daemon *d, uint32_t wait_ms)
 {
     const uint64_t end_ns = clock_now_ns() + wait_ms * CLOCK_NS_PER_MS;
     while (requests_count(d->requests) > 0) {
@@ -304,7 +304,7 @@ static void move(void *arg, struct request *x)
         job_cancel(&x->job, ERR_UNAVAILABLE);
 }
 
-/* Wait until all connections have ended, for the last answers on them, as wait_for_exchanges does. */
+/* Wait until all connections have ended, for the last answers on them, as wait_for_requests does. */
 static bool wait_for_connections(struct daemon *d, uint32_t wait_ms)
 {
     const uint64_t end_ns = clock_now_ns() + wait_ms * CLOCK_NS_PER_MS;
@@ -343,7 +343,7 @@ static void stop(struct daemon *d)
     hosting_stop(d->hosting);
     workers_stop(d->service.keepers); /* now every job is done, so no connection is suspended for long */
     if (d->requests != NULL)
-        (void)wait_for_exchanges(d, LAST_ANSWERS_MS);
+        (void)wait_for_requests(d, LAST_ANSWERS_MS);
     requests_stop(d->requests);
     listeners_close(&d->listeners);
     openapi_text_free(d->service.openapi);

@@ -1,5 +1,5 @@
 /* admin.c - the admin API, on the admin listener only: listing and changing models, the settings in force, reloading
- * files, draining. The loader makes the changes; the exchange waits for it as for any job. */
+ * files, draining. The loader makes the changes; the request waits for it as for any job. */
 #include "server/api/route_table.h"
 
 #include <signal.h>

@@ -45,7 +45,7 @@ const struct field_list classify_fields = FIELDS_OF(table);
 /* The query has neither text nor images. */
 const struct field_list classify_query = {table + 2, sizeof table / sizeof table[0] - 2};
 
-/* The exchange's state. */
+/* The request's state. */
 struct classification {
     uint32_t top_k;
 };

@@ -51,7 +51,7 @@ static const struct field table[] = {
 #undef AT
 const struct field_list complete_query = FIELDS_OF(table);
 
-/* The exchange's state. */
+/* The request's state. */
 struct completion {
     uint32_t scale;
     char *png; /* what is answered, unless it is rows */

@@ -29,7 +29,7 @@ static const struct field table[] = {
 #undef AT
 const struct field_list compress_query = FIELDS_OF(table);
 
-/* The exchange's state. */
+/* The request's state. */
 struct coding {
     bool restores;
     struct archive_blocks blocks; /* the job's */

@@ -53,7 +53,7 @@ static const struct field table[] = {
 #undef AT
 const struct field_list embedding_fields = FIELDS_OF(table);
 
-/* The exchange's state. */
+/* The request's state. */
 struct embedding {
     bool base64;
 };

@@ -12,7 +12,7 @@
 /* "data: JSON\n\n", after "id: ID\n" unless `id` is NULL, which has no line end; takes `event`, which may be NULL for
  * want of memory: REQUEST_BROKEN. */
 enum request_piece event_say(const char *id, json_t *event, char **piece, size_t *bytes);
-/* The error that the exchange's job ended with, for one of these. */
+/* The error that the request's job ended with, for one of these. */
 json_t *event_describe_error(struct request *x);
 /* A comment, so that nobody takes the silence for the end. */
 enum request_piece event_say_ping(char **piece, size_t *bytes);

@@ -27,7 +27,7 @@
 #include "server/session/sessions.h"
 #include "server/session/state_blob.h"
 
-/* The exchange's state. */
+/* The request's state. */
 struct generation {
     struct text_reader *reader;
     bool bytes_base64, return_state;

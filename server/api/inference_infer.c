@@ -25,7 +25,7 @@
 #include "server/request/request_job.h"
 #include "server/request/service.h"
 
-/* The exchange's state. */
+/* The request's state. */
 struct inference {
     struct inference_request request; /* its inputs are freed once the job is made */
     struct text_reader *reader;       /* of a generator's job */

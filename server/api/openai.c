@@ -30,7 +30,7 @@ enum {
     NUMBER_MORE_BYTES = 40, /* of a log probability as a chat's JSON, beyond those in /v1/completions */
 };
 
-/* The exchange's state. */
+/* The request's state. */
 struct completion {
     bool is_chat;
     struct text_reader *reader;

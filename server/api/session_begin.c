@@ -22,7 +22,7 @@
 #include "server/session/session_record.h"
 #include "server/session/sessions.h"
 
-/* A prompt that is being fed: the exchange's state. */
+/* A prompt that is being fed: the request's state. */
 struct beginning {
     size_t prompt_bytes, dropped;
 };

@@ -18,7 +18,7 @@ enum status authorise(struct request *x, struct error *err);
 enum status authorise_job(struct request *x, struct error *err);
 /* The queue did not accept the job. */
 void authorise_no_job(struct request *x);
-/* At the exchange's end: account for the bytes that it received and generated, as far as that is not done yet. */
+/* At the request's end: account for the bytes that it received and generated, as far as that is not done yet. */
 void authorise_end(struct request *x, uint64_t bytes);
 /* May the request use the model `name`, which it calls `asked`, as the message does? Errors: ERR_FORBIDDEN. */
 enum status authorise_model(const struct request *x, const char *name, const char *asked, struct error *err);

@@ -1,4 +1,4 @@
-/* reply.h - answers: JSON, and errors in the form of the request's API. HTTP threads; an exchange is answered once. */
+/* reply.h - answers: JSON, and errors in the form of the request's API. HTTP threads; a request is answered once. */
 #ifndef SERVER_REQUEST_REPLY_H
 #define SERVER_REQUEST_REPLY_H
 

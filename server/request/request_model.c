@@ -10,7 +10,7 @@
 #include "server/request/request.h"
 #include "server/request/service.h"
 
-/* For the exchange to hold. Errors: ERR_FORBIDDEN. */
+/* For the request to hold. Errors: ERR_FORBIDDEN. */
 static enum status use(struct request *x, struct hosted_model *e, struct error *err)
 {
     const enum status st = authorise_model(x, e->model->name, e->model->name, err);
@@ -71,7 +71,7 @@ enum status request_model_acquire(struct request *x, const char *name, int task,
     if (st == OK)
         st = use(x, e, err);
     if (st == OK)
-        *ret = e; /* the exchange holds it now */
+        *ret = e; /* the request holds it now */
     hosted_model_release(e);
     return st;
 }

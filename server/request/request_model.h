@@ -7,8 +7,8 @@
 
 #include "server/models/registry.h"
 
-/* registry_acquire decides which, where `name` is NULL among those that the key may use; the exchange holds it until
- * its end, and *ret is borrowed from it. At most once in an exchange. Errors: those of registry_acquire; ERR_FORBIDDEN:
+/* registry_acquire decides which, where `name` is NULL among those that the key may use; the request holds it until
+ * its end, and *ret is borrowed from it. At most once in a request. Errors: those of registry_acquire; ERR_FORBIDDEN:
  * the key may not use it. */
 enum status request_model_acquire(struct request *x, const char *name, int task, struct hosted_model **ret,
                                   struct error *err);
