@@ -69,8 +69,8 @@ static enum status create_saved(struct job *j, struct generate_job *g, struct er
         return OK;
     const struct engine_info *info = engine_info(j->model->engine);
     const uint32_t fed = info->context == ENGINE_CONTEXT_UNLIMITED ? 0 : info->context;
-    const enum status st = stream_snapshot_create(&g->saved, fed, 1, info->stream_bytes, err);
-    return st == OK ? job_defer(j, clear_snapshot, &g->saved, err) : st;
+    const enum status st = job_defer(j, clear_snapshot, &g->saved, err);
+    return st == OK ? stream_snapshot_create(&g->saved, fed, 1, info->stream_bytes, err) : st;
 }
 
 /* Of the prompts, the rings, the saved state, also in base64, and a whole answer's text. */
