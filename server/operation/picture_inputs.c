@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "server/core/clock.h"
-#include "server/media/picture.h"
-#include "server/media/picture_cost.h"
-#include "server/media/picture_fit.h"
+#include "server/media/picture_intake.h"
 #include "server/models/hosted_model.h"
 #include "server/request/request_job.h"
 
@@ -66,40 +64,26 @@ static enum status check_room(const struct picture_inputs *r, const char *param,
         CLASSIFY_INPUTS_MAX);
 }
 
-/* The pixels that the model will see of a picture of these sides; 0: it will be refused. */
-static uint64_t fitted_pixels(const struct picture_inputs *r, uint32_t width, uint32_t height)
+static struct picture_audience audience_of(const struct picture_inputs *r)
 {
-    const struct picture p = {.width = width, .height = height};
-    struct picture_fit f;
-    struct error none;
     const struct hosted_model *e = r->request->job.model;
-    return picture_fit_choose(&f, r->size, &p, e->model, e->engine, &none) == OK ? (uint64_t)f.width * f.height : 0;
-}
-
-/* What is wanted of each file. */
-static struct picture_wish wish_of(const struct picture_inputs *r)
-{
-    return (struct picture_wish){.shorter = picture_fit_shorter(r->size, &r->request->job.model->model->config),
-                                 .longer = r->longer};
+    return (struct picture_audience){.model = e->model, .engine = e->engine, .size = r->size, .longer = r->longer};
 }
 
 /* What preparing this file adds to the whole: one after another is decoded, and what the model sees of each is kept. */
-static enum status estimate(struct picture_inputs *r, struct picture_input *f, struct error *err)
+static enum status note_cost(struct picture_inputs *r, const struct picture_cost *cost, uint64_t fitted,
+                             struct error *err)
 {
-    const struct picture_wish wish = wish_of(r);
-    const struct picture_cost cost = picture_cost_of(f->file, f->file_bytes, &wish);
-    const uint64_t fitted = fitted_pixels(r, cost.width, cost.height);
     struct job_work *k = &r->request->job.work;
-    f->bytes_max = cost.bytes;
-    r->pixels += cost.pixels;
+    r->pixels += cost->pixels;
     if (r->pixels > CLASSIFY_PIXELS_MAX)
         return error_set(err, ERR_PICTURE,
                          "with this picture the request has too many pixels in all; expected at most %llu",
                          (unsigned long long)CLASSIFY_PIXELS_MAX);
-    const uint64_t more = cost.bytes > r->decode_most ? cost.bytes - r->decode_most : 0;
+    const uint64_t more = cost->bytes > r->decode_most ? cost->bytes - r->decode_most : 0;
     r->decode_most += more;
     k->prepare_bytes += more + 3 * fitted;
-    k->prepare_ns += cost.ns + NS_FITTED * fitted;
+    k->prepare_ns += cost->ns + NS_FITTED * fitted;
     return OK;
 }
 
@@ -108,20 +92,20 @@ static enum status prepare(struct job *j, struct error *err);
 enum status picture_inputs_add_file(struct picture_inputs *r, const uint8_t *bytes, size_t size, const char *declared,
                                     const char *param, struct error *err)
 {
-    const struct hosted_model *e = r->request->job.model;
-    struct picture_input in = {.file = bytes, .file_bytes = size, .classes = e->model->config.classes};
+    const struct picture_audience audience = audience_of(r);
+    struct picture_input in = {.file = bytes, .file_bytes = size, .classes = audience.model->config.classes};
+    struct picture_cost cost;
+    uint64_t fitted;
     enum status st = check_room(r, param, err);
     if (st != OK)
         return st;
     (void)snprintf(in.param, sizeof in.param, "%s", param != NULL ? param : "");
-    if (declared != NULL)
-        st = picture_check_declared(declared, param != NULL ? param : "Content-Type", bytes, size, err);
+    st = picture_look(&cost, &fitted, &audience, bytes, size, declared, param != NULL ? param : "Content-Type", err);
     if (st == OK)
-        st = picture_check_kind(bytes, size, err);
-    if (st == OK)
-        st = estimate(r, &in, err);
+        st = note_cost(r, &cost, fitted, err);
     if (st != OK)
         return name_input(param, st, err);
+    in.bytes_max = cost.bytes;
     r->list[r->count++] = in;
     r->request->job.work.prepare = prepare;
     r->request->keeps_body = true;
@@ -171,41 +155,37 @@ static enum status stop(void *arg)
 }
 
 /* What the model sees of a picture. */
-static enum status fit(struct picture_inputs *r, uint32_t i, const struct picture *picture, struct error *err)
+static enum status show(struct picture_inputs *r, uint32_t i, const struct picture *whole, const struct picture_fit *f,
+                        struct error *err)
 {
     struct job *j = &r->request->job;
     struct picture_input *in = &r->list[i];
-    struct picture_fit f;
-    enum status st = picture_fit_choose(&f, r->size, picture, j->model->model, j->model->engine, err);
-    if (st != OK)
-        return st;
-    r->fitted += (uint64_t)f.width * f.height;
+    r->fitted += (uint64_t)f->width * f->height;
     if (r->fitted > PICTURE_PIXELS_MAX)
         return error_set(err, ERR_ARGUMENT,
                          "with this picture the model would see too many pixels in one request; expected at most %u",
                          PICTURE_PIXELS_MAX);
-    st = picture_fit_apply(&in->pixels, &f, picture, &j->model->model->config, err);
+    const enum status st = picture_fit_apply(&in->pixels, f, whole, &j->model->model->config, err);
     if (st != OK)
         return st;
-    in->height = f.height;
-    in->width = f.width;
-    in->whole_width = picture_whole_width(picture);
-    in->whole_height = picture_whole_height(picture);
-    return r->fill(j, i, picture, &f, err);
+    in->height = f->height;
+    in->width = f->width;
+    in->whole_width = picture_whole_width(whole);
+    in->whole_height = picture_whole_height(whole);
+    return r->fill(j, i, whole, f, err);
 }
 
 static enum status prepare_file(struct picture_inputs *r, uint32_t i, struct error *err)
 {
     const struct picture_input *in = &r->list[i];
-    struct picture_wish wish = wish_of(r);
-    wish.bytes_max = in->bytes_max;
-    wish.stop = stop;
-    wish.arg = &r->request->job;
-    struct picture picture = {0};
-    enum status st = picture_decode(&picture, in->file, in->file_bytes, &wish, err);
+    const struct picture_audience audience = audience_of(r);
+    const struct picture_wish wish = {.bytes_max = in->bytes_max, .stop = stop, .arg = &r->request->job};
+    struct picture whole = {0};
+    struct picture_fit fit;
+    enum status st = picture_take_in(&whole, &fit, &audience, in->file, in->file_bytes, wish, err);
     if (st == OK)
-        st = fit(r, i, &picture, err);
-    picture_clear(&picture);
+        st = show(r, i, &whole, &fit, err);
+    picture_clear(&whole);
     return name_input(in->param, st, err);
 }
 
