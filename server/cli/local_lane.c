@@ -43,10 +43,12 @@ void local_lane_close(struct local_lane *l)
 struct job *local_lane_job(const struct local_lane *l)
 {
     struct job *j = job_create(sizeof *j);
-    if (j != NULL)
-        job_set_model(j, l->model);
-    else
+    if (j == NULL) {
         (void)cli_fail("out of memory");
+        return NULL;
+    }
+    hosted_model_reference(l->model);
+    job_take_model(j, l->model);
     return j;
 }
 

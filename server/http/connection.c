@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -265,4 +266,32 @@ void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context, e
         http_note_freed(l->http,
                         sizeof *c + HTTP_CONNECTION_BYTES_MAX); /* the library's part, at the end of its turn */
     }
+}
+
+/* ---- clients ----------------------------------------------------------------------------------------------------- */
+
+struct forwarded {
+    const struct proxies *proxies;
+    struct proxies_address client;
+};
+
+static enum MHD_Result forwarded_step(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct forwarded *f = cls;
+    (void)kind;
+    if (strcasecmp(name, "X-Forwarded-For") == 0)
+        proxies_read_forwarded(f->proxies, &f->client, value != NULL ? value : "");
+    return MHD_YES;
+}
+
+struct client_id http_find_client(const struct http *h, struct MHD_Connection *mhd, struct proxies_address *ret)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    struct forwarded f = {.proxies = &h->proxies, .client = {.family = AF_UNSPEC}};
+    proxies_address_of(ret, info != NULL ? info->client_addr : NULL);
+    if (proxies_trust(f.proxies, ret))
+        (void)MHD_get_connection_values(mhd, MHD_HEADER_KIND, forwarded_step, &f);
+    if (f.client.family != AF_UNSPEC)
+        *ret = f.client;
+    return proxies_client_id(ret);
 }

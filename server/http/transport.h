@@ -142,6 +142,8 @@ void http_rooms_begin(struct http *h);
 void http_rooms_end(struct http *h);
 /* Admit a connection that was accepted on a listener, or tell the client that there is no room and close it: NULL. */
 struct connection *http_admit(struct http_loop *l, size_t listener, int fd, const struct sockaddr *from);
+/* The client of a request: its peer's address, or what trusted proxies say. */
+struct client_id http_find_client(const struct http *h, struct MHD_Connection *mhd, struct proxies_address *ret);
 /* Forget those admitted that the library has closed without announcing them. */
 void http_forget_lost(struct http_loop *l);
 /* Shut a connection down, so that the library closes it, for the reason `st`. Any thread, while it is open. */

@@ -106,11 +106,10 @@ enum status job_defer(struct job *j, void (*fn)(void *arg), void *arg, struct er
     return OK;
 }
 
-void job_set_model(struct job *j, struct hosted_model *model)
+void job_take_model(struct job *j, struct hosted_model *model)
 {
     assert(j->model == NULL);
     j->model = model;
-    hosted_model_reference(model);
 }
 
 void job_begin(struct job *j, const struct job_kind *kind, void *op)

@@ -148,8 +148,8 @@ void *job_alloc(struct job *j, size_t bytes, struct error *err);
  * nothing was noted. */
 enum status job_defer(struct job *j, void (*fn)(void *arg), void *arg, struct error *err);
 
-/* The model that it is for, once and for all; a reference is taken. */
-void job_set_model(struct job *j, struct hosted_model *model);
+/* The model that it is for, once and for all; takes over a reference of the caller's. */
+void job_take_model(struct job *j, struct hosted_model *model);
 /* What is to be done next: nothing else is under way. `op`: of job_alloc. Clears what the last one had. */
 void job_begin(struct job *j, const struct job_kind *kind, void *op);
 

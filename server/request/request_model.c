@@ -10,17 +10,6 @@
 #include "server/request/request.h"
 #include "server/request/service.h"
 
-/* For the request to hold. Errors: ERR_FORBIDDEN. */
-static enum status use(struct request *x, struct hosted_model *e, struct error *err)
-{
-    const enum status st = authorise_model(x, e->model->name, e->model->name, err);
-    if (st != OK)
-        return st;
-    job_set_model(&x->job, e);
-    x->model = e->metrics_label;
-    return OK;
-}
-
 /* For a key that is limited to some models, with errors that reveal no others. `asked`: what the request calls it. */
 static enum status pick_named_for_key(struct request *x, const char *asked, const char *name, int task,
                                       struct hosted_model **ret, struct error *err)
@@ -69,9 +58,13 @@ enum status request_model_acquire(struct request *x, const char *name, int task,
     enum status st = pick(x, name, task, &e, err);
     assert(st != OK || e != NULL);
     if (st == OK)
-        st = use(x, e, err);
-    if (st == OK)
-        *ret = e; /* the request holds it now */
-    hosted_model_release(e);
-    return st;
+        st = authorise_model(x, e->model->name, e->model->name, err);
+    if (st != OK) {
+        hosted_model_release(e);
+        return st;
+    }
+    job_take_model(&x->job, e);
+    x->model = e->metrics_label;
+    *ret = e;
+    return OK;
 }

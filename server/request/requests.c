@@ -33,33 +33,6 @@ static void begin_trace(struct request *x)
         traceparent_renew_span(&x->trace);
 }
 
-struct forwarded {
-    const struct proxies *proxies;
-    struct proxies_address client;
-};
-
-static enum MHD_Result forwarded_step(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
-{
-    struct forwarded *f = cls;
-    (void)kind;
-    if (strcasecmp(name, "X-Forwarded-For") == 0)
-        proxies_read_forwarded(f->proxies, &f->client, value != NULL ? value : "");
-    return MHD_YES;
-}
-
-/* Now, because other threads, which may ask for it later, must not read headers: a body can bring more of them. */
-static void find_client(struct request *x)
-{
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    struct forwarded f = {.proxies = &x->http->proxies, .client = {.family = AF_UNSPEC}};
-    proxies_address_of(&x->address, info != NULL ? info->client_addr : NULL);
-    if (proxies_trust(f.proxies, &x->address))
-        (void)MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, forwarded_step, &f);
-    if (f.client.family != AF_UNSPEC)
-        x->address = f.client;
-    x->client = x->sharer = proxies_client_id(&x->address);
-}
-
 /* Nobody has it any more. */
 static void let_go(void *arg)
 {
@@ -97,7 +70,8 @@ static struct request *create(const struct http_loop *l, struct MHD_Connection *
     x->is_metrics = c->kind == LISTENER_METRICS;
     x->is_local = c->is_local;
     atomic_store_explicit(&c->idle_ns, 0, memory_order_relaxed);
-    find_client(x);
+    /* Now, because other threads, which may ask for it later, must not read headers: a body can bring more of them. */
+    x->client = x->sharer = http_find_client(l->http, mhd, &x->address);
     begin_trace(x);
     framing_choose_id(x->id, request_header(x, "X-Request-Id"));
     (void)atomic_fetch_add(&all->count, 1);

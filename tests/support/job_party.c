@@ -105,7 +105,8 @@ struct job *party_generate(struct hosted_model *model, const struct generate_inp
     struct job *j = job_create(sizeof *j);
     struct error err;
     assert_non_null(j);
-    job_set_model(j, model);
+    hosted_model_reference(model);
+    job_take_model(j, model);
     assert_int_equal(generate_begin(j, in, ring_bytes, &err), OK);
     return j;
 }

@@ -324,7 +324,8 @@ static struct job *submit_picture(struct party *p, uint64_t seed, uint64_t deadl
     j = job_create(sizeof *j);
     struct error err;
     assert_non_null(j);
-    job_set_model(j, e);
+    hosted_model_reference(e);
+    job_take_model(j, e);
     assert_int_equal(classify_begin(j, &err), OK);
     classify_job_of(j)->in.list[classify_job_of(j)->in.count++] = in;
     assert_int_equal(classify_make_room(j, false, &err), OK);

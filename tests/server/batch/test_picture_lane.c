@@ -76,7 +76,8 @@ static struct job *classify(struct hosted_model *e, const struct picture_input *
     struct job *j = job_create(sizeof *j);
     struct error err;
     assert_non_null(j);
-    job_set_model(j, e);
+    hosted_model_reference(e);
+    job_take_model(j, e);
     assert_int_equal(classify_begin(j, &err), OK);
     for (uint32_t i = 0; i < count; i++)
         classify_job_of(j)->in.list[classify_job_of(j)->in.count++] = in[i];

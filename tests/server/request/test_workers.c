@@ -91,7 +91,8 @@ static struct trial *add(struct scene *s, uint64_t bytes)
     assert_true(s->count <= JOBS_MAX);
     t->job = job_create(sizeof *t->job);
     assert_non_null(t->job);
-    job_set_model(t->job, s->model);
+    hosted_model_reference(s->model);
+    job_take_model(t->job, s->model);
     job_begin(t->job, &plain, NULL);
     job_attach(t->job, &waiter);
     t->keeps = bytes;
