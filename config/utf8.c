@@ -2,6 +2,7 @@
 #include "config/utf8.h"
 
 #include <assert.h>
+#include <string.h>
 
 struct utf8_lead utf8_lead(uint8_t first)
 {
@@ -61,4 +62,49 @@ bool utf8_is_invisible(const char *text)
         if (code >= ranges[i].first && code <= ranges[i].last)
             return true;
     return false;
+}
+
+/* ---- repair ------------------------------------------------------------------------------------------------------ */
+
+/* Size of the character, or of the part of one, that `in` begins with: at least 1. *whole says which it is. */
+static size_t utf8_span(const uint8_t *in, size_t size, unsigned length, uint8_t low, uint8_t high, bool *whole)
+{
+    size_t n = 1;
+    while (n < length && n < size && in[n] >= low && in[n] <= high) {
+        low = 0x80;
+        high = 0xbf;
+        n++;
+    }
+    *whole = n == length;
+    return n;
+}
+
+size_t utf8_first(const uint8_t *in, size_t size)
+{
+    const struct utf8_lead lead = utf8_lead(in[0]);
+    bool whole;
+    return utf8_span(in, size, lead.length, lead.low, lead.high, &whole);
+}
+
+size_t utf8_repair(char *out, size_t *out_bytes, const uint8_t *in, size_t size, bool last)
+{
+    static const char replacement[UTF8_GROWTH] = {'\xef', '\xbf', '\xbd'};
+    size_t used = 0, written = 0;
+    while (used < size) {
+        const struct utf8_lead lead = utf8_lead(in[used]);
+        bool whole;
+        const size_t n = utf8_span(in + used, size - used, lead.length, lead.low, lead.high, &whole);
+        if (whole) {
+            memcpy(out + written, in + used, n);
+            written += n;
+        } else if (!last && lead.length > 0 && used + n == size) {
+            break;
+        } else {
+            memcpy(out + written, replacement, sizeof replacement);
+            written += sizeof replacement;
+        }
+        used += n;
+    }
+    *out_bytes = written;
+    return used;
 }

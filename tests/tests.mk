@@ -125,7 +125,7 @@ ifeq ($(VARIANT)$(AFTD_TEST_ALL),asan)
   TESTS := $(filter-out $(NUMBERS:%=$B/tests/%),$(call under_sanitizer,config weights engine server,$(HOSTILE)))
 else ifeq ($(VARIANT)$(AFTD_TEST_ALL),tsan)
   SHARED := admin connections drain leave reload_order requests sessions_many sessions_shared slow_readers
-  TESTS := $(call under_sanitizer,engine/core engine/pass server/access server/batch server/core server/http server/job server/session,$(SHARED)) \
+  TESTS := $(call under_sanitizer,engine/core engine/pass server/access server/batch server/core server/http server/request server/session,$(SHARED)) \
       $B/tests/engine/test_engine $B/tests/server/models/test_registry
 endif
 ifeq ($(VARIANT),tsan)

@@ -1,6 +1,7 @@
 /* inference_infer.c - POST /v2/models/M/infer: tensors in, tensors out, with the same jobs as /classify and
  * /generate. Classifiers return logits and probabilities of each picture or text, generators a text for each prompt.
  * HTTP threads. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -10,7 +11,6 @@
 #include "server/api/generate_request.h"
 #include "server/api/inference.h"
 #include "server/api/inference_inputs.h"
-#include "server/api/inference_reply.h"
 #include "server/api/inference_request.h"
 #include "server/api/route_table.h"
 #include "server/models/hosted_model.h"
@@ -35,6 +35,122 @@ static void clear(void *state)
 {
     struct inference *s = state;
     inference_request_clear(&s->request);
+}
+
+/* ---- a reply: a JSON head followed by the tensors that are wanted as binary ---------------------------------------- */
+
+/* `failed`: memory lacked for what does not go into the JSON, which json_print finds out by itself. */
+struct inference_reply {
+    json_t *outputs;
+    FILE *binary; /* into bytes */
+    char *bytes;
+    size_t size;
+    bool failed;
+};
+
+struct inference_text {
+    const char *text; /* valid UTF-8, for JSON */
+    size_t text_size;
+    const void *bytes; /* the exact bytes, for binary */
+    size_t size;
+};
+static void reply_begin(struct inference_reply *r)
+{
+    *r = (struct inference_reply){.outputs = json_array()};
+    r->binary = open_memstream(&r->bytes, &r->size);
+    r->failed = r->binary == NULL;
+}
+
+/* The binary part's bytes from `before` on belong to this output. Takes `data`, which is NULL for binary output. */
+static void add_output(struct inference_reply *r, const char *name, const char *type, bool binary, json_t *data, long before,
+                size_t rows, size_t columns)
+{
+    json_t *output = json_pack("{s:s, s:s, s:[I]}", "name", name, "datatype", type, "shape", (json_int_t)rows);
+    if (columns > 0)
+        json_append(json_object_get(output, "shape"), json_integer((json_int_t)columns));
+    if (binary)
+        json_put(output, "parameters", json_pack("{s:I}", "binary_data_size", (json_int_t)(ftell(r->binary) - before)));
+    else
+        json_put(output, "data", data);
+    json_append(r->outputs, output);
+}
+
+/* Add an output: numbers [rows, columns]. */
+static void reply_add_numbers(struct inference_reply *r, const char *name, bool binary, const float *values,
+                                 size_t rows, size_t columns)
+{
+    if (r->failed)
+        return;
+    const size_t count = rows * columns;
+    const long before = ftell(r->binary);
+    json_t *data = binary ? NULL : json_array();
+    if (binary)
+        (void)fwrite(values, sizeof *values, count, r->binary); /* what fails, the stream remembers */
+    for (size_t i = 0; i < count && !binary; i++)
+        json_append(data, json_real((double)values[i]));
+    add_output(r, name, "FP32", binary, data, before, rows, columns);
+}
+
+/* Add an output: texts, [rows] or, with columns > 0, [rows, columns]. */
+static void reply_add_texts(struct inference_reply *r, const char *name, bool binary,
+                               const struct inference_text *texts, size_t rows, size_t columns)
+{
+    if (r->failed)
+        return;
+    const size_t count = columns > 0 ? rows * columns : rows;
+    const long before = ftell(r->binary);
+    json_t *data = binary ? NULL : json_array();
+    for (size_t i = 0; i < count; i++) {
+        const struct inference_text *t = &texts[i];
+        const uint32_t size = (uint32_t)t->size; /* little-endian, like every machine that this runs on */
+        if (binary) {
+            (void)fwrite(&size, sizeof size, 1, r->binary);
+            (void)fwrite(t->bytes, 1, t->size, r->binary);
+        } else {
+            json_append(data, json_stringn(t->text, t->text_size));
+        }
+    }
+    add_output(r, name, "BYTES", binary, data, before, rows, columns);
+}
+
+/* The head followed by the bytes, malloc'd; NULL for want of memory. */
+static char *join(const char *head, size_t head_size, const char *bytes, size_t size)
+{
+    char *whole = malloc(head_size + size);
+    if (whole == NULL)
+        return NULL;
+    memcpy(whole, head, head_size);
+    memcpy(whole + head_size, bytes, size);
+    return whole;
+}
+
+/* Answer and clear. id may be NULL. Returns OK. */
+static enum status reply_finish(struct inference_reply *r, struct request *x, const char *model, const char *version,
+                                 const char *id)
+{
+    json_t *head = json_pack("{s:s, s:s, s:O}", "model_name", model, "model_version", version, "outputs", r->outputs);
+    if (id != NULL)
+        json_put(head, "id", json_string(id));
+    r->failed = r->failed || fflush(r->binary) != 0 || ferror(r->binary) != 0;
+    head = json_unless(r->failed, head);
+    char *text = head != NULL && r->size > 0 ? json_print(head, REPLY_JSON_FLAGS) : NULL,
+         *whole = text != NULL ? join(text, strlen(text), r->bytes, r->size) : NULL;
+    if (whole != NULL) {
+        char length[32];
+        (void)snprintf(length, sizeof length, "%zu", strlen(text));
+        request_add_header(x, "Inference-Header-Content-Length", length);
+        (void)request_reply(x, 200, "application/octet-stream", whole, strlen(text) + r->size);
+        json_decref(head);
+    } else {
+        (void)reply_send_json(x, 200, json_unless(r->size > 0, head)); /* with bytes there is no memory for the whole */
+    }
+    free(text);
+    if (r->binary != NULL)
+        (void)fclose(r->binary);
+    free(r->bytes);
+    json_decref(r->outputs);
+    *r = (struct inference_reply){.outputs = NULL};
+    return OK;
 }
 
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
@@ -72,7 +188,7 @@ static void add_classification(struct inference_reply *reply, const struct infer
             texts[i] = (struct inference_text){text, (size_t)size, text, (size_t)size};
     }
     if (!failed)
-        inference_reply_add_texts(reply, how->name, how->binary, texts, rows, k);
+        reply_add_texts(reply, how->name, how->binary, texts, rows, k);
     reply->failed |= failed;
     for (size_t i = 0; i < rows * k && texts != NULL; i++)
         free((void *)texts[i].bytes);
@@ -84,7 +200,7 @@ static enum status send_reply(struct request *x, struct inference_reply *reply)
     const struct inference *s = x->state;
     char version[INFERENCE_VERSION_MAX];
     inference_version(version, x->job.model->version);
-    return inference_reply_send(reply, x, x->job.model->model->name, version, s->request.id);
+    return reply_finish(reply, x, x->job.model->model->name, version, s->request.id);
 }
 
 static enum status answer_classes(struct request *x, struct error *err)
@@ -97,7 +213,7 @@ static enum status answer_classes(struct request *x, struct error *err)
     if (st != OK)
         return st;
     struct inference_reply reply;
-    inference_reply_begin(&reply);
+    reply_begin(&reply);
     const struct classify_job *classified = classify_job_of(j);
     const size_t rows = classified->in.count;
     const char *const *names = inference_output_names(c->task);
@@ -112,7 +228,7 @@ static enum status answer_classes(struct request *x, struct error *err)
         if (how.classification > 0)
             add_classification(&reply, &how, c, values, classified->logits, rows);
         else
-            inference_reply_add_numbers(&reply, names[i], how.binary, values, rows, c->classes);
+            reply_add_numbers(&reply, names[i], how.binary, values, rows, c->classes);
     }
     reply.failed |= probabilities == NULL;
     free(probabilities);
@@ -130,7 +246,7 @@ static enum status answer_texts(struct request *x, struct error *err)
     if (st != OK)
         return st;
     struct inference_reply reply;
-    inference_reply_begin(&reply);
+    reply_begin(&reply);
     const struct whole_text *texts = text_reader_read_all(s->reader, true, NULL, NULL);
     reply.failed |= texts == NULL;
     for (size_t i = 0; i < count && texts != NULL; i++) {
@@ -139,9 +255,9 @@ static enum status answer_texts(struct request *x, struct error *err)
         finishes[i] = (struct inference_text){word, strlen(word), word, strlen(word)};
     }
     if (wants(&s->request, INFERENCE_TEXT, &how))
-        inference_reply_add_texts(&reply, how.name, how.binary, out, count, 0);
+        reply_add_texts(&reply, how.name, how.binary, out, count, 0);
     if (wants(&s->request, INFERENCE_FINISH_REASON, &how))
-        inference_reply_add_texts(&reply, how.name, how.binary, finishes, count, 0);
+        reply_add_texts(&reply, how.name, how.binary, finishes, count, 0);
     text_reader_free_texts(s->reader); /* of which the answer has copies */
     return send_reply(x, &reply);
 }

@@ -9,7 +9,27 @@
 #include <stdint.h>
 
 #include "config/status.h"
-#include "server/api/inference_tensor.h"
+
+enum { INFERENCE_RANK_MAX = 4 };
+
+#define INFERENCE_TYPES(X)      \
+    X(INFERENCE_BYTES, "BYTES") \
+    X(INFERENCE_FP32, "FP32")   \
+    X(INFERENCE_UINT8, "UINT8")
+#define X(constant, word) constant,
+enum inference_type { INFERENCE_TYPES(X) };
+#undef X
+
+/* Borrowed from the request. */
+struct inference_tensor {
+    const char *name;
+    enum inference_type type;
+    uint32_t rank;
+    uint64_t shape[INFERENCE_RANK_MAX], elements;
+    const uint8_t *raw; /* [raw_size], little-endian; BYTES: each element after its length. NULL: in data */
+    size_t raw_size;
+    const json_t *data; /* a list, or lists of lists */
+};
 
 struct settings;
 

@@ -13,11 +13,12 @@
 
 #include "config/json_memory.h"
 #include "config/settings.h"
+#include "config/utf8.h"
 #include "engine/engine.h"
 #include "server/api/events.h"
-#include "server/api/openai_describe.h"
 #include "server/api/openai_request.h"
 #include "server/models/registry.h"
+#include "server/operation/text_reader.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/request_job.h"
@@ -67,6 +68,133 @@ static enum status completion_create(struct request *x, bool is_chat, const stru
     return c->characters != NULL ? OK : ERR_NOMEM;
 }
 
+/* ---- choices, with every field that OpenAI's clients may read ----------------------------------------------------- */
+
+enum { TOKEN_MAX = 16 };
+
+/* What a choice carries: a whole text; in a stream its beginning, without text, a piece of it, or its end. */
+enum openai_part { OPENAI_WHOLE, OPENAI_BEGIN, OPENAI_PIECE, OPENAI_END };
+
+/* What a chat has in place of "text". */
+static json_t *describe_message(enum openai_part part, const char *text, size_t size)
+{
+    switch (part) {
+    case OPENAI_WHOLE:
+    case OPENAI_BEGIN:
+        return json_pack("{s:{s:s, s:o, s:n}}", part == OPENAI_WHOLE ? "message" : "delta", "role", "assistant",
+                         "content", json_stringn(text, size), "refusal");
+    case OPENAI_PIECE:
+        return json_pack("{s:{s:o}}", "delta", "content", json_stringn(text, size));
+    case OPENAI_END:
+        break;
+    }
+    return json_pack("{s:{}}", "delta");
+}
+
+/* A choice with a text [size] of valid UTF-8. told: NULL: no log probabilities; finish: NULL while the text goes on.
+ * NULL for want of memory, as of what follows. */
+static json_t *describe_choice(bool is_chat, enum openai_part part, const char *text, size_t size, uint32_t index,
+                               json_t *told, const char *finish)
+{
+    json_t *choice =
+        is_chat ? describe_message(part, text, size) : json_pack("{s:o}", "text", json_stringn(text, size));
+    json_put(choice, "index", json_integer(index));
+    json_put(choice, "logprobs", told != NULL ? json_incref(told) : json_null());
+    json_put(choice, "finish_reason", finish != NULL ? json_string(finish) : json_null());
+    return choice;
+}
+
+/* ---- log probabilities ------------------------------------------------------------------------------------------ */
+
+/* A byte's string: its character where that is ASCII, else bytes:\xNN, so that all 256 differ. */
+static size_t name_token(char out[TOKEN_MAX], uint8_t byte)
+{
+    if (byte >= 0x80)
+        return (size_t)snprintf(out, TOKEN_MAX, "bytes:\\x%02x", byte);
+    out[0] = (char)byte;
+    return 1;
+}
+
+/* An object for the log probabilities of a text, with those of the likeliest bytes or without. */
+static json_t *create_told(bool is_chat, bool likeliest)
+{
+    if (is_chat)
+        return json_pack("{s:[], s:n}", "content", "refusal");
+    return json_pack("{s:[], s:[], s:o, s:[]}", "tokens", "token_logprobs", "top_logprobs",
+                     likeliest ? json_array() : json_null(), "text_offset");
+}
+
+static int set_token(json_t *to, uint8_t byte, float logprob)
+{
+    char token[TOKEN_MAX];
+    const size_t size = name_token(token, byte);
+    return json_object_setn_new_nocheck(to, token, size, json_real((double)logprob));
+}
+
+/* The likeliest bytes, and the one that was chosen. */
+static json_t *describe_top(const float *logprobs, const uint8_t *likeliest, size_t numbers, uint8_t byte)
+{
+    json_t *top = json_object();
+    int failed = 0;
+    for (size_t k = 1; k < numbers; k++)
+        failed |= set_token(top, likeliest[k - 1], logprobs[k]);
+    failed |= set_token(top, byte, logprobs[0]);
+    return json_unless(failed != 0, top);
+}
+
+static void tell_completion(json_t *told, const struct text_piece *p, size_t numbers, json_int_t *characters)
+{
+    json_t *tokens = json_object_get(told, "tokens"), *token_logprobs = json_object_get(told, "token_logprobs"),
+           *top_logprobs = json_object_get(told, "top_logprobs"), *text_offset = json_object_get(told, "text_offset");
+    size_t left = 0; /* bytes of the character that the next byte belongs to */
+    for (size_t i = 0; i < p->size; i++) {
+        char token[TOKEN_MAX];
+        const size_t size = name_token(token, p->bytes[i]);
+        const float *logprobs = p->logprobs + i * numbers;
+        const bool known = !isnan(logprobs[0]);
+        json_append(tokens, json_stringn_nocheck(token, size));
+        json_append(token_logprobs, known ? json_real((double)logprobs[0]) : json_null());
+        json_append(text_offset, json_integer(*characters));
+        if (numbers > 1)
+            json_append(top_logprobs,
+                        known ? describe_top(logprobs, p->likeliest + i * (numbers - 1), numbers, p->bytes[i])
+                              : json_null());
+        left = left > 0 ? left : utf8_first(p->bytes + i, p->size - i);
+        *characters += --left == 0;
+    }
+}
+
+static json_t *describe_token(uint8_t byte, float logprob)
+{
+    char token[TOKEN_MAX];
+    const size_t size = name_token(token, byte);
+    return json_pack("{s:o, s:f, s:[i]}", "token", json_stringn_nocheck(token, size), "logprob", (double)logprob,
+                     "bytes", (int)byte);
+}
+
+static void tell_chat(json_t *told, const struct text_piece *p, size_t numbers)
+{
+    json_t *content = json_object_get(told, "content");
+    for (size_t i = 0; i < p->size; i++) {
+        const float *logprobs = p->logprobs + i * numbers;
+        json_t *token = describe_token(p->bytes[i], logprobs[0]), *top = json_array();
+        for (size_t k = 1; k < numbers; k++)
+            json_append(top, describe_token(p->likeliest[i * (numbers - 1) + k - 1], logprobs[k]));
+        json_put(token, "top_logprobs", top);
+        json_append(content, token);
+    }
+}
+
+/* Append a piece's bytes to it; p->logprobs has `numbers` > 0 of each. *characters: the number of characters in the
+ * text before the piece; becomes that after it. */
+static void tell(bool is_chat, json_t *told, const struct text_piece *p, size_t numbers, json_int_t *characters)
+{
+    if (is_chat)
+        tell_chat(told, p, numbers);
+    else
+        tell_completion(told, p, numbers, characters);
+}
+
 /* ---- what whole answers and chunks both say --------------------------------------------------------------------- */
 
 /* OpenAI's words are only stop and length; a text that ended early for another reason counts as length. */
@@ -108,8 +236,8 @@ static void tell_piece(void *completion, struct whole_text *t, const struct text
     if (c->logprobs == 0)
         return;
     if (t->told == NULL)
-        t->told = openai_create_told(c->is_chat, c->logprobs > 1);
-    openai_tell(c->is_chat, t->told, p, c->logprobs, &c->characters[p->sample]);
+        t->told = create_told(c->is_chat, c->logprobs > 1);
+    tell(c->is_chat, t->told, p, c->logprobs, &c->characters[p->sample]);
 }
 
 static double mean_logprob(const struct whole_text *t)
@@ -136,7 +264,7 @@ static void list_choices(json_t *list, const struct completion *c, const struct 
     for (uint32_t i = 0; i < c->returned; i++) {
         const uint32_t which = samples > c->returned ? best_of(all, samples, told) : i;
         const struct whole_text *one = &all[which];
-        json_append(list, openai_describe_choice(c->is_chat, OPENAI_WHOLE, one->text, one->text_bytes,
+        json_append(list, describe_choice(c->is_chat, OPENAI_WHOLE, one->text, one->text_bytes,
                                                  (uint32_t)json_array_size(list), one->told, finish_word(one->finish)));
     }
 }
@@ -169,14 +297,14 @@ static enum request_piece say_chunk(const struct request *x, json_t *choice, cha
 static enum request_piece say_begin(const struct request *x, uint32_t sample, char **piece, size_t *bytes)
 {
     const struct completion *c = x->state;
-    return say_chunk(x, openai_describe_choice(c->is_chat, OPENAI_BEGIN, "", 0, sample, NULL, NULL), piece, bytes);
+    return say_chunk(x, describe_choice(c->is_chat, OPENAI_BEGIN, "", 0, sample, NULL, NULL), piece, bytes);
 }
 
 static enum request_piece say_sample_end(const struct request *x, const struct text_piece *p, char **piece,
                                          size_t *bytes)
 {
     const struct completion *c = x->state;
-    return say_chunk(x, openai_describe_choice(c->is_chat, OPENAI_END, "", 0, p->sample, NULL, finish_word(p->finish)),
+    return say_chunk(x, describe_choice(c->is_chat, OPENAI_END, "", 0, p->sample, NULL, finish_word(p->finish)),
                      piece, bytes);
 }
 
@@ -184,10 +312,10 @@ static enum request_piece say_text(const struct request *x, const struct text_pi
 {
     const struct completion *c = x->state;
     const size_t numbers = generate_job_of(&x->job)->in.logprobs;
-    json_t *told = numbers > 0 ? openai_create_told(c->is_chat, numbers > 1) : NULL;
+    json_t *told = numbers > 0 ? create_told(c->is_chat, numbers > 1) : NULL;
     if (numbers > 0)
-        openai_tell(c->is_chat, told, p, numbers, &c->characters[p->sample]);
-    json_t *choice = openai_describe_choice(c->is_chat, OPENAI_PIECE, p->text, p->text_bytes, p->sample, told, NULL);
+        tell(c->is_chat, told, p, numbers, &c->characters[p->sample]);
+    json_t *choice = describe_choice(c->is_chat, OPENAI_PIECE, p->text, p->text_bytes, p->sample, told, NULL);
     json_decref(told);
     return say_chunk(x, choice, piece, bytes);
 }

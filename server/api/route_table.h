@@ -5,14 +5,14 @@
 
 #include "server/fields/fields.h"
 #include "server/operation/archive.h"
-#include "server/request/request_type.h"
+#include "server/request/request_head.h"
 #include "server/request/route.h"
 
 /* method   each once per path, and all of a path together; HEAD goes where GET goes, routes.c answers OPTIONS
  * path     {} stands for one segment, which the handler gets as x->segments[i]; of several that match, the first
  * api      which API it belongs to, and so who may call it (api_kind.h)
  * body     whether there must be one
- * types    that the body may be declared as (request_type.h)
+ * types    that the body may be declared as (request_head.h)
  * most     bytes that the body may be declared to have; BODY_MOST: what the settings say
  * use      does it make the engine compute, for which there must be room?
  * handler  the step that is taken with the whole request (request_step)

@@ -16,8 +16,7 @@
 #include "server/request/request.h"
 #include "server/request/request_job.h"
 #include "server/request/request_model.h"
-#include "server/request/request_query.h"
-#include "server/request/request_type.h"
+#include "server/request/request_head.h"
 #include "server/request/service.h"
 
 /* Texts are borrowed from the JSON. */

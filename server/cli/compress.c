@@ -10,7 +10,7 @@
 #include "server/cli/local_lane.h"
 #include "server/cli/remote.h"
 #include "server/cli/text_output.h"
-#include "server/core/text.h"
+#include "config/utf8.h"
 #include "server/models/precision.h"
 #include "server/operation/archive.h"
 #include "server/operation/code.h"

@@ -13,7 +13,7 @@
 #include "server/cli/remote.h"
 #include "server/cli/sampling.h"
 #include "server/cli/text_output.h"
-#include "server/core/text.h"
+#include "server/operation/stops.h"
 #include "server/operation/generate.h"
 
 #define RING_BYTES 4096  /* of text that waits to be put out, which is done after each pass */

@@ -10,7 +10,7 @@
 
 #include "engine/sampler.h"
 #include "server/cli/cli.h"
-#include "server/core/text.h"
+#include "server/operation/stops.h"
 
 struct remote;
 struct text_output;

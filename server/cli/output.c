@@ -11,7 +11,7 @@
 
 #include "config/json.h"
 #include "server/cli/cli.h"
-#include "server/core/text.h"
+#include "config/utf8.h"
 #include "server/media/png.h"
 
 static bool write_all(int fd, const uint8_t *bytes, size_t size)

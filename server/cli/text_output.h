@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "server/cli/held.h"
-#include "server/core/text.h"
+#include "config/utf8.h"
 
 /* Invariant between calls: `pending` holds the incomplete character that a terminal waits for. */
 struct text_output {

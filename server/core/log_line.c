@@ -12,7 +12,6 @@
 #include <time.h>
 
 #include "config/utf8.h"
-#include "server/core/text.h"
 
 #define MS_END 1e15     /* a longer time is not plausible, and would need more digits than a line has room for */
 #define MS_SHOWN 0.0005 /* a shorter one is 0.000 */

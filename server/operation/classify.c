@@ -7,12 +7,6 @@
 #include "server/models/hosted_model.h"
 #include "server/request/workers.h"
 
-struct classify_job *classify_job_of(const struct job *j)
-{
-    assert(j->kind == &job_kind_classify);
-    return j->op;
-}
-
 void classify_drop_pixels(struct job *j)
 {
     picture_inputs_drop(&classify_job_of(j)->in);

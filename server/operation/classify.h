@@ -3,6 +3,7 @@
 #ifndef SERVER_OPERATION_CLASSIFY_H
 #define SERVER_OPERATION_CLASSIFY_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,7 +25,11 @@ struct classify_job {
 extern const struct job_kind job_kind_classify;
 
 /* What a job of this kind has. */
-struct classify_job *classify_job_of(const struct job *j);
+static inline struct classify_job *classify_job_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_classify);
+    return j->op;
+}
 
 /* Begin a job of this kind, which has its model, with no inputs yet. Errors: ERR_NOMEM. */
 enum status classify_begin(struct job *j, struct error *err);

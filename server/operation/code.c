@@ -7,12 +7,6 @@
 
 /* ---- the jobs -------------------------------------------------------------------------------------------------- */
 
-struct code_job *code_job_of(const struct job *j)
-{
-    assert(j->kind == &job_kind_compress || j->kind == &job_kind_decompress);
-    return j->op;
-}
-
 enum status code_begin(struct job *j, const struct job_kind *kind, struct archive_blocks *in, struct error *err)
 {
     assert(in->count >= 1);

@@ -3,6 +3,7 @@
 #ifndef SERVER_OPERATION_CODE_H
 #define SERVER_OPERATION_CODE_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,7 +20,11 @@ struct code_job {
 extern const struct job_kind job_kind_compress, job_kind_decompress;
 
 /* What a job of either kind has. */
-struct code_job *code_job_of(const struct job *j);
+static inline struct code_job *code_job_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_compress || j->kind == &job_kind_decompress);
+    return j->op;
+}
 
 /* Begin a job of one of these kinds, which has its model, for at least one block; they outlive it. Errors: ERR_NOMEM. */
 enum status code_begin(struct job *j, const struct job_kind *kind, struct archive_blocks *in, struct error *err);

@@ -10,12 +10,6 @@
 
 /* ---- the job --------------------------------------------------------------------------------------------------- */
 
-struct complete_job *complete_job_of(const struct job *j)
-{
-    assert(j->kind == &job_kind_complete);
-    return j->op;
-}
-
 void complete_fill(struct job *j, const uint8_t *known)
 {
     struct complete_job *c = complete_job_of(j);

@@ -3,6 +3,7 @@
 #ifndef SERVER_OPERATION_COMPLETE_H
 #define SERVER_OPERATION_COMPLETE_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,7 +36,11 @@ struct complete_job {
 extern const struct job_kind job_kind_complete;
 
 /* What a job of this kind has. */
-struct complete_job *complete_job_of(const struct job *j);
+static inline struct complete_job *complete_job_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_complete);
+    return j->op;
+}
 
 /* Begin a job of this kind, which has its model, and to which the memory belongs that `in` points to. Errors:
  * ERR_NOMEM. */

@@ -11,12 +11,6 @@
 
 /* ---- the job --------------------------------------------------------------------------------------------------- */
 
-struct embed_job *embed_job_of(const struct job *j)
-{
-    assert(j->kind == &job_kind_embed);
-    return j->op;
-}
-
 enum status embed_begin(struct job *j, const struct embed_input *in, struct error *err)
 {
     assert(in->count >= 1 && in->count <= GENERATE_PROMPTS_MAX);

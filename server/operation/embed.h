@@ -3,6 +3,7 @@
 #ifndef SERVER_OPERATION_EMBED_H
 #define SERVER_OPERATION_EMBED_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,7 +27,11 @@ struct embed_job {
 extern const struct job_kind job_kind_embed;
 
 /* What a job of this kind has. */
-struct embed_job *embed_job_of(const struct job *j);
+static inline struct embed_job *embed_job_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_embed);
+    return j->op;
+}
 
 /* Begin a job of this kind, which has its model, and to which the memory belongs that `in` points to. Errors:
  * ERR_NOMEM. */

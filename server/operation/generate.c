@@ -21,12 +21,6 @@ enum { TEXT_BYTES = 2, NUMBER_BYTES = 45 };
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
-struct generate_job *generate_job_of(const struct job *j)
-{
-    assert(j->kind == &job_kind_generate);
-    return j->op;
-}
-
 /* a * b * c elements of `size` bytes, of which there may be none, for *to. */
 static bool make(struct job *j, void *to, size_t a, size_t b, size_t c, size_t size, struct error *err)
 {

@@ -4,6 +4,7 @@
 #ifndef SERVER_OPERATION_GENERATE_H
 #define SERVER_OPERATION_GENERATE_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,7 +13,7 @@
 #include "config/status.h"
 #include "engine/sampler.h"
 #include "server/core/client_id.h"
-#include "server/core/text.h"
+#include "server/operation/stops.h"
 #include "server/operation/stream_snapshot.h"
 #include "server/request/job.h"
 
@@ -88,7 +89,11 @@ extern const struct job_kind job_kind_generate;
 extern const struct stream_kind stream_kind_generate;
 
 /* What a job of this kind has. */
-struct generate_job *generate_job_of(const struct job *j);
+static inline struct generate_job *generate_job_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_generate);
+    return j->op;
+}
 
 /* ---- HTTP threads ---------------------------------------------------------------------------------------------- */
 

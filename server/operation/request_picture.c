@@ -10,8 +10,7 @@
 #include "server/fields/request_bytes.h"
 #include "server/media/picture.h"
 #include "server/request/request.h"
-#include "server/request/request_query.h"
-#include "server/request/request_type.h"
+#include "server/request/request_head.h"
 
 enum { PARAM_MAX = 32 };
 

@@ -13,7 +13,7 @@
 #include "server/media/picture.h"
 #include "server/operation/picture_inputs.h"
 #include "server/request/request.h"
-#include "server/request/request_type.h"
+#include "server/request/request_head.h"
 
 enum { REQUEST_FILES_MAX = CLASSIFY_INPUTS_MAX + 1 }; /* one more than are accepted */
 

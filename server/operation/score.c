@@ -12,12 +12,6 @@ enum { NUMBER_BYTES = 56 }; /* of a number of the answer, while that is built */
 
 /* ---- the job --------------------------------------------------------------------------------------------------- */
 
-struct score_job *score_job_of(const struct job *j)
-{
-    assert(j->kind == &job_kind_score);
-    return j->op;
-}
-
 enum status score_begin(struct job *j, const struct score_input *in, struct error *err)
 {
     assert(in->count > in->first);

@@ -2,6 +2,7 @@
 #ifndef SERVER_OPERATION_SCORE_H
 #define SERVER_OPERATION_SCORE_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,7 +27,11 @@ struct score_job {
 extern const struct job_kind job_kind_score;
 
 /* What a job of this kind has. */
-struct score_job *score_job_of(const struct job *j);
+static inline struct score_job *score_job_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_score);
+    return j->op;
+}
 
 /* Begin a job of this kind, which has its model, and to which the memory belongs that `in` points to. Errors:
  * ERR_NOMEM. */

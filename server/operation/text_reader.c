@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/core/text.h"
+#include "config/utf8.h"
 
 /* Bytes and the log probabilities of each. */
 struct rows {

@@ -309,11 +309,6 @@ void job_ping(struct job *j)
 
 /* ---- the thread that works for it ------------------------------------------------------------------------------ */
 
-struct job *job_of_item(struct queue_item *item)
-{
-    return (struct job *)(void *)((char *)item - offsetof(struct job, item));
-}
-
 enum status job_stop_reason(const struct job *j, uint64_t now_ns)
 {
     const enum status st = job_cancelled(j);

@@ -204,7 +204,10 @@ void job_ping(struct job *j);
 /* ---- the thread that works for it ------------------------------------------------------------------------------ */
 
 /* The job that a queue's item is part of. */
-struct job *job_of_item(struct queue_item *item);
+static inline struct job *job_of_item(struct queue_item *item)
+{
+    return (struct job *)(void *)((char *)item - offsetof(struct job, item));
+}
 /* OK, or why this job must stop now: it was cancelled, or its deadline has passed. */
 enum status job_stop_reason(const struct job *j, uint64_t now_ns);
 /* The caller has popped the job and begins to work on it. */

@@ -16,8 +16,7 @@
 #include "server/request/request_host.h"
 #include "server/request/request_inner.h"
 #include "server/request/request_job.h"
-#include "server/request/request_query.h"
-#include "server/request/request_type.h"
+#include "server/request/request_head.h"
 #include "server/request/route.h"
 #include "server/request/service.h"
 

@@ -12,7 +12,7 @@
 #include "config/json.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
-#include "server/core/text.h"
+#include "config/utf8.h"
 #include "server/request/job.h"
 #include "server/request/request.h"
 #include "server/request/service.h"

@@ -19,7 +19,7 @@ struct route {
     const char *method, *path; /* {} in place of each segment that is a name */
     enum api_kind api;
     enum route_body body;
-    unsigned types; /* that the body may be declared as (request_type.h) */
+    unsigned types; /* that the body may be declared as (request_head.h) */
     size_t most;    /* bytes that the body may be declared to have */
     enum route_use use;
     request_step *step;

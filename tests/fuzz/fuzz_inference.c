@@ -9,6 +9,7 @@
 
 #include "config/limits.h"
 #include "config/settings.h"
+#include "server/api/inference_inputs.h"
 #include "server/api/inference_request.h"
 
 enum { WHOLE = 65535, READ_MAX = 1 << 20 };

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/core/text.h"
+#include "config/utf8.h"
+#include "server/operation/stops.h"
 #include "tests/support/random.h"
 
 enum { GENERATED_MAX = 1024 }; /* the twins are slow */

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
-#include "server/core/text.h"
+#include "config/utf8.h"
 #include "server/media/picture.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"

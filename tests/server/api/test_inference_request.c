@@ -2,6 +2,7 @@
  * nested, from raw bytes and from raw floats, and a refusal of what is none wherever it stands; and what of a request's
  * fields and parameters counts. */
 #include "config/settings.h"
+#include "server/api/inference_inputs.h"
 #include "server/api/inference_request.h"
 
 #include <setjmp.h>

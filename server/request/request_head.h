@@ -1,14 +1,26 @@
-/* request_type.h - the declared type of a request's body: its Content-Type and Content-Encoding. HTTP threads; no
- * state. */
-#ifndef SERVER_REQUEST_REQUEST_TYPE_H
-#define SERVER_REQUEST_REQUEST_TYPE_H
+/* request_head.h - what a request says before its body: its query, as the same fields that a JSON body has, and how the
+ * body is declared, its Content-Type and Content-Encoding. HTTP threads; no state. */
+#ifndef SERVER_REQUEST_REQUEST_HEAD_H
+#define SERVER_REQUEST_REQUEST_HEAD_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "config/status.h"
+#include "server/fields/fields.h"
 #include "server/request/request.h"
+
+/* The query as an object for fields_read: a value is a string where the list wants one, else it is read as JSON. *ret
+ * is set only on OK, NULL where no parameter is known: json_decref. For routes.c, which asks before there is a body.
+ * Errors: ERR_ARGUMENT (a name that is not known or given twice, a text that is not UTF-8), ERR_NOMEM. */
+enum status request_query_parse(json_t **ret, const struct field_list *known, struct request *x, struct error *err);
+
+/* One value of such an object; a form's parts are read in the same way. Errors as above. */
+enum status request_query_add(json_t *object, const struct field *f, const char *value, size_t value_bytes,
+                              struct error *err);
+
+/* ---- the body ---------------------------------------------------------------------------------------------------- */
 
 enum { MEDIA_TYPE_MAX = 64 }; /* with its NUL; no type that is accepted is longer */
 

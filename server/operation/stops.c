@@ -1,11 +1,9 @@
-/* text.c - see text.h. Both halves look at a few bytes at a time and keep no more than a stop string's length, so they
- * cost nothing beside a step of a model. */
-#include "server/core/text.h"
+/* stops.c - see stops.h. It looks at a few bytes at a time and keeps no more than a stop string's length, so it costs
+ * nothing beside a step of a model. */
+#include "server/operation/stops.h"
 
 #include <assert.h>
 #include <string.h>
-
-#include "config/utf8.h"
 
 _Static_assert(GENERATE_STOP_BYTES_MAX <= UINT8_MAX, "a stop string's length is kept in a byte");
 
@@ -74,47 +72,4 @@ size_t stop_matcher_flush(struct stop_matcher *m, uint8_t *out)
     memcpy(out, m->held, size);
     m->held_bytes = 0;
     return size;
-}
-
-/* Size of the character, or of the part of one, that `in` begins with: at least 1. *whole says which it is. */
-static size_t utf8_span(const uint8_t *in, size_t size, unsigned length, uint8_t low, uint8_t high, bool *whole)
-{
-    size_t n = 1;
-    while (n < length && n < size && in[n] >= low && in[n] <= high) {
-        low = 0x80;
-        high = 0xbf;
-        n++;
-    }
-    *whole = n == length;
-    return n;
-}
-
-size_t utf8_first(const uint8_t *in, size_t size)
-{
-    const struct utf8_lead lead = utf8_lead(in[0]);
-    bool whole;
-    return utf8_span(in, size, lead.length, lead.low, lead.high, &whole);
-}
-
-size_t utf8_repair(char *out, size_t *out_bytes, const uint8_t *in, size_t size, bool last)
-{
-    static const char replacement[UTF8_GROWTH] = {'\xef', '\xbf', '\xbd'};
-    size_t used = 0, written = 0;
-    while (used < size) {
-        const struct utf8_lead lead = utf8_lead(in[used]);
-        bool whole;
-        const size_t n = utf8_span(in + used, size - used, lead.length, lead.low, lead.high, &whole);
-        if (whole) {
-            memcpy(out + written, in + used, n);
-            written += n;
-        } else if (!last && lead.length > 0 && used + n == size) {
-            break;
-        } else {
-            memcpy(out + written, replacement, sizeof replacement);
-            written += sizeof replacement;
-        }
-        used += n;
-    }
-    *out_bytes = written;
-    return used;
 }
