@@ -76,8 +76,8 @@ LIBS = $(PKG_LIBS) -lopenblas -lm
 
 # ---- kernels -------------------------------------------------------------------------------------------------------
 
-# The element-wise kernels are plain C that the compiler vectorises: on x86-64 portable_*.c is compiled as it is and again
-# as -avx2 and -avx512, and engine/kernels/dispatch.c picks one at start. By intrinsics: avx2_*.c and avx512_*.c for
+# The element-wise kernels and the mixers are plain C that the compiler vectorises: on x86-64 they are compiled as they are
+# and again as -avx2 and -avx512, and engine/kernels/dispatch.c picks one at start. By intrinsics: avx2_*.c and avx512_*.c for
 # x86-64, neon*.c for arm64. Nothing else may use instructions beyond the architecture's baseline. These flags are what
 # dispatch.c looks for, no more. gcc takes a minute and a half over checks in unrolled loops.
 KERNEL_FLAGS := $(if $(filter asan,$(VARIANT)),-O1,-O3) -fno-math-errno -fno-trapping-math -Wno-psabi
@@ -90,9 +90,10 @@ ifeq ($(VARIANT),tsan)
   PLAIN_FLAGS := -DKERNELS_PLAIN
 endif
 kernels = $(basename $(wildcard engine/kernels/$(1).c))
+PORTABLE := $(call kernels,portable_*) $(basename $(wildcard engine/mixers/*.c))
 MACHINE := $(shell $(CC) -dumpmachine)
 ifneq ($(filter x86_64-%,$(MACHINE)),)
-  KERNELS := $(if $(PLAIN_FLAGS),,$(call kernels,avx*)) $(foreach isa,avx2 avx512,$(addsuffix -$(isa),$(call kernels,portable_*)))
+  KERNELS := $(if $(PLAIN_FLAGS),,$(call kernels,avx*)) $(foreach isa,avx2 avx512,$(addsuffix -$(isa),$(PORTABLE)))
 else ifneq ($(filter aarch64-%,$(MACHINE)),)
   KERNELS := $(if $(PLAIN_FLAGS),engine/kernels/neon,$(call kernels,neon*))
 endif
@@ -100,9 +101,9 @@ INTRINSIC_SOURCES := $(addsuffix .c,$(call kernels,avx*) $(call kernels,neon*))
 
 ISA_FLAGS := # of one object
 objects = $(patsubst %,$B/%.o,$(1))
-$(call objects,$(call kernels,portable_*)): ISA_FLAGS = $(KERNEL_FLAGS) -DKERNELS_ISA=baseline
-$(call objects,$(addsuffix -avx2,$(call kernels,portable_*)) $(call kernels,avx2_*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2
-$(call objects,$(addsuffix -avx512,$(call kernels,portable_*))): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -DKERNELS_ISA=avx512
+$(call objects,$(PORTABLE)): ISA_FLAGS = $(KERNEL_FLAGS) -DKERNELS_ISA=baseline
+$(call objects,$(addsuffix -avx2,$(PORTABLE)) $(call kernels,avx2_*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2
+$(call objects,$(addsuffix -avx512,$(PORTABLE))): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -DKERNELS_ISA=avx512
 $(call objects,$(call kernels,avx512_vnni*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512vnni -DKERNELS_ISA=avx512
 $(call objects,$(call kernels,avx512_bf16*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512bf16 -DKERNELS_ISA=avx512
 # Scheduled before registers are allocated, loads move ahead until some of 24 sums are on the stack.

@@ -166,6 +166,7 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
     const struct model_config *c = core->config;
     const enum precision precision = precisions[o->precision];
     for (uint32_t i = 0; i < c->depth; i++) {
+        core->blocks[i].mixing = (char *)core->mixing + i * core->mixer->block_bytes;
         block_plan(&core->blocks[i], w, &core->dims, precision, &m->blocks[i]);
         if (core->mixer->plan != NULL)
             core->mixer->plan(&core->blocks[i], w, core, &m->blocks[i]);
@@ -188,6 +189,7 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
 
 enum status engine_open(struct engine **ret, const struct model *m, const struct engine_options *o, struct error *err)
 {
+    const struct mixer *mixer;
     struct engine *e = NULL;
     struct engine_info info;
     enum status st = engine_describe(&info, o, err);
@@ -195,18 +197,20 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
         return st;
     assert(are_in_range(m, o) && info.threads <= ENGINE_THREADS_MAX);
     gemm_setup();
+    mixer = kernels_select(o->isa)->mixers[m->config.mixer.type];
     e = calloc(1, sizeof *e);
     if (e != NULL) {
         row_stealing_open(&e->decoder.share);
         e->core.blocks = calloc(m->config.depth, sizeof *e->core.blocks);
+        e->core.mixing = calloc(m->config.depth, mixer->block_bytes + 1);
     }
-    if (e == NULL || e->core.blocks == NULL) {
+    if (e == NULL || e->core.blocks == NULL || e->core.mixing == NULL) {
         st = error_set(err, ERR_NOMEM, "not enough memory for an engine of %u blocks", m->config.depth);
         goto done;
     }
     workspace_init(&e->workspace);
     e->core.config = &m->config;
-    e->core.mixer = mixer_table[m->config.mixer.type];
+    e->core.mixer = mixer;
     e->core.kernels = kernels_select(o->isa);
     e->core.threads = info.threads;
     e->info = info;
@@ -239,6 +243,7 @@ void engine_close(struct engine *e)
         return;
     row_stealing_close(&e->decoder.share);
     workspace_clear(&e->workspace);
+    free(e->core.mixing);
     free(e->core.blocks);
     free(e);
 }

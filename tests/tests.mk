@@ -121,7 +121,7 @@ under_sanitizer = $(foreach dir,$(1),$(filter $B/tests/$(dir)/%,$(TESTS))) $(2:%
 ifeq ($(VARIANT)$(AFTD_TEST_ALL),asan)
   HOSTILE := chunks hostile identity inference key_rights mutations openai sessions state uploads
   # Those left out are about what is computed, not about where it lies.
-  NUMBERS := $(addprefix engine/,test_bits test_length test_sampler kernels/test_kernels_long)
+  NUMBERS := $(addprefix engine/,test_bits test_length test_sampler mixers/test_aft_long)
   TESTS := $(filter-out $(NUMBERS:%=$B/tests/%),$(call under_sanitizer,config weights engine server,$(HOSTILE)))
 else ifeq ($(VARIANT)$(AFTD_TEST_ALL),tsan)
   SHARED := admin connections drain leave reload_order requests sessions_many sessions_shared slow_readers
@@ -239,7 +239,7 @@ tsan: deps-lint ## the tests in which threads share something, under ThreadSanit
 # valgrind that would be asked for it. libjpeg-turbo is held to its plain code: with SIMD it reads beyond the ends of rows
 # what it does not use.
 VALGRIND_NOT := config/test_json_memory server/api/test_openapi server/batch/test_batcher server/batch/test_priority \
-    $(addprefix engine/,block/test_stream_state core/test_row_stealing core/test_thread_pinning test_engine test_length)
+    $(addprefix engine/,pass/test_stream_state core/test_row_stealing core/test_thread_pinning test_engine test_length)
 VALGRIND_TESTS = $(filter-out $(VALGRIND_NOT:%=$B/tests/%) $B/tests/bench/% $B/tests/cli/% $B/tests/deploy/% $B/tests/http/% $B/tests/torture/%,$(TESTS))
 valgrind: deps-valgrind ## the tests of single modules under valgrind, which knows what was never written
 	+@$(BUILD) $(VALGRIND_TESTS)
@@ -255,7 +255,8 @@ test-cpus: deps-lint ## the golden models and products on emulated processors wi
 
 test-arm64: deps-arm64 ## build for arm64, and the golden models and the tests of kernels on emulated processors
 	+@$(BUILD) VARIANT=arm64 programs build/arm64/tests/bench/limits \
-	    $(addprefix build/arm64/tests/engine/kernels/test_,gemm kernels kernels_attention kernels_conv)
+	    $(addprefix build/arm64/tests/engine/,kernels/test_gemm kernels/test_kernels mixers/test_aft_conv mixers/test_aft_streams \
+	        mixers/test_attention)
 	@tests/arm64/run.sh $(SYSROOT) build/arm64/aft build/arm64/tests
 
 RESTARTS ?= 100
@@ -327,8 +328,8 @@ torture-calls: deps-test ## let each system call of the daemon fail once, and al
 	@AFTD_TORTURE=long $B/tests/torture/test_calls
 
 torture-sums: deps-test ## run streams for 20 million bytes, and classifiers at the longest: their sums stay right
-	+@$(BUILD) $B/tests/engine/kernels/test_kernels_long $B/tests/engine/test_length
-	@AFTD_TORTURE=long $B/tests/engine/kernels/test_kernels_long && AFTD_TORTURE=long $B/tests/engine/test_length
+	+@$(BUILD) $B/tests/engine/mixers/test_aft_long $B/tests/engine/test_length
+	@AFTD_TORTURE=long $B/tests/engine/mixers/test_aft_long && AFTD_TORTURE=long $B/tests/engine/test_length
 
 torture-builds: deps-lint ## do gcc and clang, release and debug, give the same logits on each instruction set?
 	@tests/torture/builds.py

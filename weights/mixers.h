@@ -1,6 +1,6 @@
 /* mixers.h - the one list of token mixers, with a row for each: what the model format knows of it. What it computes is
- * in engine/mixers/NAME.c, as the `const struct mixer mixer_NAME` that engine/block/mixer.h declares for each row: a
- * mixer is such a file and a row here. Those that differ in their biases alone share a file. Constants; any thread. */
+ * in engine/mixers/NAME.c, as its MIXER(NAME) (engine/pass/mixer.h): a mixer is such a file and a row here. Those that
+ * differ in their biases alone share a file. Constants; any thread. */
 #ifndef WEIGHTS_MIXERS_H
 #define WEIGHTS_MIXERS_H
 

@@ -1,6 +1,6 @@
 /* lanes.h - one register of float32 lanes and the vector maths on it, in plain C with GCC's vector extension. WIDTH is
  * what the instruction set holds in a register and divides LANES: wider vectors than that would be compiled lane by
- * lane in places. For portable_*.c alone, which are compiled once for each instruction set. */
+ * lane in places. For what is compiled once for each instruction set. */
 #ifndef ENGINE_KERNELS_LANES_H
 #define ENGINE_KERNELS_LANES_H
 

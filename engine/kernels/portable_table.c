@@ -5,7 +5,7 @@
 #define INDEX(name) INDEX_##name,
 enum { KERNEL_LIST(INDEX) COUNT };
 _Static_assert(sizeof(struct kernels) ==
-                   2 * sizeof(const char *) + (COUNT + 2 * (size_t)PRECISION_COUNT) * sizeof(void (*)(void)),
+                   3 * sizeof(const char *) + (COUNT + 2 * (size_t)PRECISION_COUNT) * sizeof(void (*)(void)),
                "a kernel is missing in the list");
 
 extern const struct kernels KERNEL(kernels);

@@ -7,9 +7,7 @@
  * biases beyond BIAS_FACTORED, or tokens that are not seen at all, each position is computed by itself. */
 #include "engine/mixers/aft.h"
 
-#include <math.h>
-
-#include "engine/block/token_sums.h"
+#include "engine/pass/token_sums.h"
 
 #define TASK_COLUMNS \
     ((size_t)4 * LANES) /* channels of one product: wide enough for sgemm, enough tasks for all threads */
@@ -24,21 +22,23 @@ static const float *biases_of(const struct engine_core *e, const struct block_we
 
 static void plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
 {
+    struct aft_block *own = b->mixing;
     size_t n;
     const float *biases = biases_of(e, bw, &n);
-    b->span = biases == NULL ? 1 : model_config_span(e->config);
+    own->span = biases == NULL ? 1 : model_config_span(e->config);
     if (biases == NULL)
         return;
-    b->exact = block_needs_exact(biases, n, e->config->mixer.global);
-    workspace_note(w, &b->biases, n, sizeof *b->biases);
+    own->exact = aft_needs_exact(biases, n, e->config->mixer.global);
+    workspace_note(w, &own->biases, n, sizeof *own->biases);
 }
 
 static void pack(struct block *b, const struct engine_core *e, const struct block_weights *bw)
 {
+    const struct aft_block *own = b->mixing;
     size_t n;
     const float *biases = biases_of(e, bw, &n);
     for (size_t i = 0; biases != NULL && i < n; i++)
-        b->biases[i] = b->exact ? biases[i] : (float)exp((double)biases[i]);
+        own->biases[i] = own->exact ? biases[i] : (float)exp((double)biases[i]);
 }
 
 /* ---- biases to look at ------------------------------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ static void read_biases(const struct engine_core *e, uint32_t layer, uint32_t he
 {
     const struct engine_biases s = biases_shape(e);
     const struct model_config *c = e->config;
-    const struct block *b = &e->blocks[layer];
+    const struct aft_block *b = e->blocks[layer].mixing;
     const size_t n = (size_t)s.height * s.width, tokens = model_config_tokens(c);
     (void)head; /* one for all channels */
     if (model_config_causal(c)) {
@@ -80,8 +80,9 @@ static void read_biases(const struct engine_core *e, uint32_t layer, uint32_t he
 static uint64_t macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass)
 {
     if (pass == NULL)
-        return aft_step_macs(e, b);
-    const uint64_t weights = b->biases == NULL ? 0 : pass->tokens;
+        return KERNEL(aft_step_macs)(e, b);
+    const struct aft_block *own = b->mixing;
+    const uint64_t weights = own->biases == NULL ? 0 : pass->tokens;
     return (uint64_t)pass->sequences * pass->tokens * e->dims.dim * (1 + 2 * weights);
 }
 
@@ -89,10 +90,8 @@ static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const str
                          uint32_t tokens)
 {
     (void)tokens;
-    workspace_note(w, &s->e, rows * e->dims.channels, sizeof *s->e);
-    workspace_note(w, &s->den, rows * e->dims.channels, sizeof *s->den);
-    workspace_note(w, &s->ev, rows * e->dims.channels, sizeof *s->ev);
-    workspace_note(w, &s->num, rows * e->dims.channels, sizeof *s->num);
+    for (size_t i = SCRATCH_E; i <= SCRATCH_NUM; i++)
+        workspace_note(w, &s->rows[i], rows * e->dims.channels, sizeof *s->rows[i]);
 }
 
 /* Without biases every token has the same sums: out[t] = sum_s x[s], for n columns. */
@@ -105,7 +104,7 @@ static void sum_tokens(float *out, const float *x, size_t tokens, size_t stride,
 }
 
 /* context: the length of the biases' rows, however many tokens there are. */
-static void weigh_tokens(float *out, const float *x, const struct block *b, size_t context, size_t tokens,
+static void weigh_tokens(float *out, const float *x, const struct aft_block *b, size_t context, size_t tokens,
                          size_t stride, size_t n)
 {
     if (b->biases == NULL)
@@ -114,12 +113,11 @@ static void weigh_tokens(float *out, const float *x, const struct block *b, size
         gemm_sum_tokens(false, tokens, n, tokens, 1.0f, b->biases, context, x, stride, out, stride);
 }
 
-static void mix_factored(const struct engine_core *e, const struct block *b, const struct activations *a,
+static void mix_factored(const struct engine_core *e, const struct aft_block *b, const struct activations *a,
                          const struct mixer_scratch *s, const struct sequence_pass *pass)
 {
     const size_t channels = e->dims.channels, slices = (channels + TASK_COLUMNS - 1) / TASK_COLUMNS;
     const size_t context = model_config_tokens(e->config);
-    const struct kernels *kn = e->kernels;
     const struct conv_shape shape = {.height = 1,
                                      .width = pass->tokens,
                                      .heads = e->dims.keys,
@@ -132,21 +130,21 @@ static void mix_factored(const struct engine_core *e, const struct block *b, con
         const size_t first = task / slices * pass->tokens, begin = task % slices * TASK_COLUMNS;
         const size_t end = begin + TASK_COLUMNS < channels ? begin + TASK_COLUMNS : channels, n = end - begin;
         const float *q = a->qkv + first * e->dims.qkv, *k = q + channels, *v = k + e->dims.keys;
-        float *keys = s->e + first * channels, *den = s->den + first * channels;
-        float *ev = s->ev + first * channels, *num = s->num + first * channels;
+        float *keys = s->rows[SCRATCH_E] + first * channels, *den = s->rows[SCRATCH_DEN] + first * channels;
+        float *ev = s->rows[SCRATCH_EV] + first * channels, *num = s->rows[SCRATCH_NUM] + first * channels;
         for (size_t c = begin; c < end; c += LANES) {
-            kn->conv_keys(keys + c, k + c, &shape);
-            kn->conv_values(ev + c, keys, v + c, e->head_of + c, &shape);
+            KERNEL(conv_keys)(keys + c, k + c, &shape);
+            KERNEL(conv_values)(ev + c, keys, v + c, e->head_of + c, &shape);
         }
         weigh_tokens(den + begin, keys + begin, b, context, pass->tokens, channels, n);
         weigh_tokens(num + begin, ev + begin, b, context, pass->tokens, channels, n);
         for (size_t c = begin; c < end; c += LANES)
-            kn->conv_finish(a->h + first * channels + c, q + c, num + c, den, e->head_of + c, &shape,
-                            e->config->mixer.query_gate);
+            KERNEL(conv_finish)
+        (a->h + first * channels + c, q + c, num + c, den, e->head_of + c, &shape, e->config->mixer.query_gate);
     }
 }
 
-static void mix_exact(const struct engine_core *e, const struct block *b, const struct activations *a,
+static void mix_exact(const struct engine_core *e, const struct aft_block *b, const struct activations *a,
                       const struct sequence_pass *pass)
 {
     const size_t context = model_config_tokens(e->config);
@@ -155,28 +153,27 @@ static void mix_exact(const struct engine_core *e, const struct block *b, const 
         const size_t t = row % pass->tokens;
         const float *q = a->qkv + row * e->dims.qkv;
         const float *k = a->qkv + (row - t) * e->dims.qkv + e->dims.channels, *v = k + e->dims.keys;
-        e->kernels->aft_exact(a->h + row * e->dims.channels, q, k, v, b->biases + t * context, pass->tokens,
-                              e->dims.qkv, e->dims.channels, e->config->mixer.query_gate);
+        KERNEL(aft_exact)
+        (a->h + row * e->dims.channels, q, k, v, b->biases + t * context, pass->tokens, e->dims.qkv, e->dims.channels,
+         e->config->mixer.query_gate);
     }
 }
 
 static void mix_sequences(const struct engine_core *e, uint32_t layer, const struct activations *a,
                           const struct mixer_scratch *s, const struct sequence_pass *pass)
 {
-    const struct block *b = &e->blocks[layer];
+    const struct aft_block *b = e->blocks[layer].mixing;
     if (b->exact)
         mix_exact(e, b, a, pass);
     else
         mix_factored(e, b, a, s, pass);
 }
 
-const struct mixer mixer_aft = {
+MIXER(aft) = {
+    .block_bytes = sizeof(struct aft_block),
     .plan = plan,
     .pack = pack,
-    .layer_floats = aft_layer_floats,
-    .mix_streams = aft_mix_streams,
-    .mix_parts = aft_mix_parts,
-    .walk_state = aft_walk_state,
+    AFT_STREAMS,
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
     .macs = macs,

@@ -18,7 +18,7 @@ static bool counts(float w)
     return fabsf(w) > 0x1p-25f;
 }
 
-/* Causal: see struct block. Without the global sum nothing is beyond the kernel. */
+/* Causal: see struct aft_block. Without the global sum nothing is beyond the kernel. */
 static uint32_t count_lags(const struct engine_core *e, const struct block_weights *bw)
 {
     const uint32_t taps = (uint32_t)taps_of(e), heads = e->config->mixer.heads;
@@ -32,11 +32,12 @@ static uint32_t count_lags(const struct engine_core *e, const struct block_weigh
 
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
 
-static void plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
+static void plan(struct block *block, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
 {
+    struct aft_block *b = block->mixing;
     const uint64_t taps = taps_of(e);
     const bool causal = model_config_causal(e->config);
-    b->exact = block_needs_exact(bw->biases, (size_t)taps * e->config->mixer.heads, e->config->mixer.global);
+    b->exact = aft_needs_exact(bw->biases, (size_t)taps * e->config->mixer.heads, e->config->mixer.global);
     workspace_note(w, &b->head_taps, causal ? 0 : taps * e->dims.keys, sizeof *b->head_taps);
     workspace_note(w, &b->channel_taps, b->exact && !causal ? 0 : taps * e->dims.channels, sizeof *b->channel_taps);
     b->span = causal ? count_lags(e, bw) : 0;
@@ -49,7 +50,7 @@ static float *tile_at(float *tiles, size_t rows, size_t j, size_t c)
 }
 
 /* Tap j of a causal kernel is lag taps - 1 - j. */
-static void pack_lags(struct block *b, const struct engine_core *e, const struct block_weights *bw)
+static void pack_lags(const struct aft_block *b, const struct engine_core *e, const struct block_weights *bw)
 {
     const size_t taps = taps_of(e);
     for (size_t lag = 0; lag < taps; lag++)
@@ -59,8 +60,9 @@ static void pack_lags(struct block *b, const struct engine_core *e, const struct
         }
 }
 
-static void pack(struct block *b, const struct engine_core *e, const struct block_weights *bw)
+static void pack(struct block *block, const struct engine_core *e, const struct block_weights *bw)
 {
+    const struct aft_block *b = block->mixing;
     const size_t taps = taps_of(e);
     if (model_config_causal(e->config)) {
         pack_lags(b, e, bw);
@@ -90,7 +92,7 @@ static struct engine_biases biases_shape(const struct engine_core *e)
 }
 
 /* Tap j of a head, wherever `pack` has put it. */
-static float packed_tap(const struct engine_core *e, const struct block *b, size_t head, size_t j)
+static float packed_tap(const struct engine_core *e, const struct aft_block *b, size_t head, size_t j)
 {
     const size_t taps = taps_of(e), channel = head * (e->dims.dim / e->config->mixer.heads);
     if (model_config_causal(e->config))
@@ -100,7 +102,7 @@ static float packed_tap(const struct engine_core *e, const struct block *b, size
 
 static void read_biases(const struct engine_core *e, uint32_t layer, uint32_t head, float *out)
 {
-    const struct block *b = &e->blocks[layer];
+    const struct aft_block *b = e->blocks[layer].mixing;
     for (size_t j = 0; j < taps_of(e); j++)
         out[j] = aft_surplus(b, packed_tap(e, b, head, j));
 }
@@ -119,8 +121,8 @@ static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const str
                          uint32_t tokens)
 {
     if (!own_keys(e)) {
-        workspace_note(w, &s->e, rows * e->dims.keys, sizeof *s->e);
-        workspace_note(w, &s->den, rows * e->dims.keys, sizeof *s->den);
+        workspace_note(w, &s->rows[SCRATCH_E], rows * e->dims.keys, sizeof *s->rows[0]);
+        workspace_note(w, &s->rows[SCRATCH_DEN], rows * e->dims.keys, sizeof *s->rows[0]);
     }
     /* Of all grids of n tokens, n rows of one token need the most. The other use is one position's weights. */
     const uint64_t tiles = (uint64_t)TILES * tokens * LANES + conv_scratch_floats(tokens, 1);
@@ -130,15 +132,16 @@ static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const str
 }
 
 /* `a` begins with the picture's rows. */
-static void mix_position(const struct engine_core *e, const struct block *b, const struct activations *a,
+static void mix_position(const struct engine_core *e, const struct aft_block *b, const struct activations *a,
                          const struct mixer_scratch *s, const struct conv_shape *shape, size_t position)
 {
     const float *q = a->qkv, *k = q + e->dims.channels, *v = k + e->dims.keys;
-    e->kernels->conv_exact(a->h, q, k, v, b->head_taps, e->head_of, shape, position, e->config->mixer.query_gate,
-                           e->config->mixer.global, mixer_thread_scratch(s));
+    KERNEL(conv_exact)
+    (a->h, q, k, v, b->head_taps, e->head_of, shape, position, e->config->mixer.query_gate, e->config->mixer.global,
+     mixer_thread_scratch(s));
 }
 
-static void mix_exact(const struct engine_core *e, const struct block *b, const struct activations *a,
+static void mix_exact(const struct engine_core *e, const struct aft_block *b, const struct activations *a,
                       const struct mixer_scratch *s, const struct sequence_pass *pass, const struct conv_shape *shape)
 {
     const size_t tokens = pass->tokens;
@@ -153,7 +156,7 @@ static void mix_exact(const struct engine_core *e, const struct block *b, const 
  * picture's. */
 struct conv_picture {
     const struct engine_core *core;
-    const struct block *block;
+    const struct aft_block *block;
     struct conv_shape shape;
     const float *qkv;
     float *e, *den, *y;
@@ -167,13 +170,12 @@ static float *thread_tile(const struct mixer_scratch *s, size_t tokens, size_t t
 /* LANES heads: keys to e, e to den. */
 static void mix_heads(const struct conv_picture *p, const struct mixer_scratch *s, size_t group)
 {
-    const struct kernels *kn = p->core->kernels;
     const struct conv_shape *shape = &p->shape;
     const size_t tokens = (size_t)shape->height * shape->width, taps = (size_t)shape->kh * shape->kw * LANES;
     float *keys = p->e + group * shape->group;
-    kn->conv_keys(keys, p->qkv + p->core->dims.channels + group * LANES, shape);
-    kn->conv_sums(p->den + group * shape->group, keys, p->block->head_taps + group * taps, shape,
-                  thread_tile(s, tokens, TILES));
+    KERNEL(conv_keys)(keys, p->qkv + p->core->dims.channels + group * LANES, shape);
+    KERNEL(conv_sums)
+    (p->den + group * shape->group, keys, p->block->head_taps + group * taps, shape, thread_tile(s, tokens, TILES));
 }
 
 /* LANES channels, whose heads are done. */
@@ -185,9 +187,9 @@ static void mix_channels(const struct conv_picture *p, const struct mixer_scratc
     const size_t channel = group * LANES;
     const uint32_t *head_of = e->head_of + channel;
     float *ev = thread_tile(s, tokens, TILE_EV), *num = thread_tile(s, tokens, TILE_NUM);
-    e->kernels->conv_values(ev, p->e, p->qkv + e->dims.channels + e->dims.keys + channel, head_of, shape);
-    e->kernels->conv_sums(num, ev, p->block->channel_taps + group * taps, shape, thread_tile(s, tokens, TILES));
-    e->kernels->conv_finish(p->y + channel, p->qkv + channel, num, p->den, head_of, shape, e->config->mixer.query_gate);
+    KERNEL(conv_values)(ev, p->e, p->qkv + e->dims.channels + e->dims.keys + channel, head_of, shape);
+    KERNEL(conv_sums)(num, ev, p->block->channel_taps + group * taps, shape, thread_tile(s, tokens, TILES));
+    KERNEL(conv_finish)(p->y + channel, p->qkv + channel, num, p->den, head_of, shape, e->config->mixer.query_gate);
 }
 
 /* With keys of their own, LANES channels are finished before the next are begun: one tile serves all of them. */
@@ -202,16 +204,22 @@ static void mix_own(struct conv_picture p, const struct mixer_scratch *s, size_t
     mix_channels(&own, s, group);
 }
 
-static struct conv_picture picture_of(const struct engine_core *e, const struct block *b, const struct activations *a,
-                                      const struct mixer_scratch *s, const struct conv_shape *shape, size_t i)
+static struct conv_picture picture_of(const struct engine_core *e, const struct aft_block *b,
+                                      const struct activations *a, const struct mixer_scratch *s,
+                                      const struct conv_shape *shape, size_t i)
 {
     const size_t first = i * shape->height * shape->width;
     const size_t keys = own_keys(e) ? 0 : first * e->dims.keys;
-    return (struct conv_picture){
-        e, b, *shape, a->qkv + first * e->dims.qkv, s->e + keys, s->den + keys, a->h + first * e->dims.channels};
+    return (struct conv_picture){.core = e,
+                                 .block = b,
+                                 .shape = *shape,
+                                 .qkv = a->qkv + first * e->dims.qkv,
+                                 .e = s->rows[SCRATCH_E] + keys,
+                                 .den = s->rows[SCRATCH_DEN] + keys,
+                                 .y = a->h + first * e->dims.channels};
 }
 
-static void mix_factored(const struct engine_core *e, const struct block *b, const struct activations *a,
+static void mix_factored(const struct engine_core *e, const struct aft_block *b, const struct activations *a,
                          const struct mixer_scratch *s, const struct sequence_pass *pass,
                          const struct conv_shape *shape)
 {
@@ -253,7 +261,7 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
                           const struct mixer_scratch *s, const struct sequence_pass *pass)
 {
     const struct conv_shape shape = shape_of(e, pass);
-    const struct block *b = &e->blocks[layer];
+    const struct aft_block *b = e->blocks[layer].mixing;
     (b->exact ? mix_exact : mix_factored)(e, b, a, s, pass, &shape);
 }
 
@@ -261,7 +269,7 @@ static void mix_alone(const struct engine_core *e, uint32_t layer, const struct 
                       const struct mixer_scratch *s, const struct sequence_pass *pass)
 {
     const struct conv_shape shape = shape_of(e, pass);
-    const struct block *b = &e->blocks[layer];
+    const struct aft_block *b = e->blocks[layer].mixing;
     if (b->exact) {
         for (size_t p = 0; p < pass->tokens; p++)
             mix_position(e, b, a, s, &shape, p);
@@ -287,20 +295,18 @@ static void mix_alone(const struct engine_core *e, uint32_t layer, const struct 
 static uint64_t macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass)
 {
     if (pass == NULL)
-        return aft_step_macs(e, b);
+        return KERNEL(aft_step_macs)(e, b);
     const uint32_t *kernel = e->config->mixer.kernel, dim = e->dims.dim;
     const uint64_t down = kernel[0] < pass->height ? kernel[0] : pass->height;
     const uint64_t across = kernel[1] < pass->width ? kernel[1] : pass->width;
     return (uint64_t)pass->sequences * pass->tokens * (dim + down * across * (dim + e->config->mixer.heads));
 }
 
-const struct mixer mixer_aft_conv = {
+MIXER(aft_conv) = {
+    .block_bytes = sizeof(struct aft_block),
     .plan = plan,
     .pack = pack,
-    .layer_floats = aft_layer_floats,
-    .mix_streams = aft_mix_streams,
-    .mix_parts = aft_mix_parts,
-    .walk_state = aft_walk_state,
+    AFT_STREAMS,
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
     .mix_alone = mix_alone,

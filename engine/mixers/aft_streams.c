@@ -14,16 +14,17 @@ static const float no_bias[1] = {1.0f}; /* exp(0) */
  * rounded only once, and is one of many in its sum. */
 static bool half_ring(const struct block *b)
 {
-    return b->qkv.precision != PRECISION_F32 && !b->exact && b->span >= HALF_SPAN;
+    const struct aft_block *own = b->mixing;
+    return b->qkv.precision != PRECISION_F32 && !own->exact && own->span >= HALF_SPAN;
 }
 
 static size_t group_floats(const struct block *b)
 {
-    return local_state_floats(b->span, half_ring(b));
+    return local_state_floats(((const struct aft_block *)b->mixing)->span, half_ring(b));
 }
 
 /* Each layer has as much room as the largest needs. */
-size_t aft_layer_floats(const struct engine_core *e)
+size_t KERNEL(aft_layer_floats)(const struct engine_core *e)
 {
     size_t largest = 0;
     for (uint32_t i = 0; i < e->config->depth; i++) {
@@ -34,13 +35,13 @@ size_t aft_layer_floats(const struct engine_core *e)
 }
 
 /* e v, then the ring's terms of numerator and denominator. */
-uint64_t aft_step_macs(const struct engine_core *e, const struct block *b)
+uint64_t KERNEL(aft_step_macs)(const struct engine_core *e, const struct block *b)
 {
-    return (uint64_t)e->dims.dim * (1 + 2 * (uint64_t)b->span);
+    return (uint64_t)e->dims.dim * (1 + 2 * (uint64_t)((const struct aft_block *)b->mixing)->span);
 }
 
 /* The biases of a query at position t, their stride by channel, and the distance to those of the next position. */
-static const float *biases_at(const struct engine_core *e, const struct block *b, uint32_t t, size_t *stride,
+static const float *biases_at(const struct engine_core *e, const struct aft_block *b, uint32_t t, size_t *stride,
                               size_t *next)
 {
     const bool conv = b->channel_taps != NULL;
@@ -67,12 +68,11 @@ static const float *keys_at(const struct engine_core *e, bool by_head, const flo
 /* What the mixing of one layer needs. */
 struct layer_pass {
     const struct engine_core *core;
-    const struct block *block;
+    const struct aft_block *block;
     const struct activations *a;
     const struct stream_pass *pass;
     size_t state; /* floats before this layer's part of a state */
     size_t group_floats, slices;
-    uint32_t span;
     bool half, by_head; /* the keys are the heads' */
 };
 
@@ -82,13 +82,12 @@ static struct layer_pass layer_pass_of(const struct engine_core *e, uint32_t lay
     const struct block *b = &e->blocks[layer];
     return (struct layer_pass){
         .core = e,
-        .block = b,
+        .block = b->mixing,
         .a = a,
         .pass = pass,
-        .state = layer * aft_layer_floats(e),
+        .state = layer * KERNEL(aft_layer_floats)(e),
         .group_floats = group_floats(b),
         .slices = (e->dims.channels / LANES + TASK_GROUPS - 1) / TASK_GROUPS,
-        .span = b->span,
         .half = half_ring(b),
         .by_head = mixer_facts(e->config->mixer.type)->keys == KEYS_PER_HEAD,
     };
@@ -108,9 +107,9 @@ static void mix_task(const struct layer_pass *l, size_t task)
     const struct stream_part *part = &l->pass->parts[task / l->slices];
     const size_t group = task % l->slices * TASK_GROUPS, at = group * LANES, left = d->channels / LANES - group;
     const size_t next = task + 1 < l->pass->part_count * l->slices ? task + 1 : task;
-    const uint32_t at_once = !l->block->exact && l->span >= LOCAL_ROWS ? LOCAL_ROWS : 1;
+    const uint32_t at_once = !l->block->exact && l->block->span >= LOCAL_ROWS ? LOCAL_ROWS : 1;
     float *state = task_state(l, task);
-    struct local_step step = {.span = l->span,
+    struct local_step step = {.span = l->block->span,
                               .groups = left < TASK_GROUPS ? left : TASK_GROUPS,
                               .gate = e->config->mixer.query_gate,
                               .global = e->config->mixer.global,
@@ -133,15 +132,16 @@ static void mix_task(const struct layer_pass *l, size_t task)
             step.weights += at;
         rows.k = keys_at(e, l->by_head, k, at, step.groups * LANES, n, heads, &rows.k_stride);
         if (n > 1)
-            e->kernels->local_factored_rows(&rows, state, &step);
+            KERNEL(local_factored_rows)(&rows, state, &step);
+        else if (l->block->exact)
+            KERNEL(local_exact)(rows.y, rows.q, rows.k, rows.v, state, &step);
         else
-            (l->block->exact ? e->kernels->local_exact : e->kernels->local_factored)(rows.y, rows.q, rows.k, rows.v,
-                                                                                     state, &step);
+            KERNEL(local_factored)(rows.y, rows.q, rows.k, rows.v, state, &step);
     }
 }
 
-void aft_mix_streams(const struct engine_core *e, uint32_t layer, const struct activations *a,
-                     const struct stream_pass *pass)
+void KERNEL(aft_mix_streams)(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                             const struct stream_pass *pass)
 {
     const struct layer_pass l = layer_pass_of(e, layer, a, pass);
 #pragma omp for schedule(dynamic)
@@ -149,8 +149,8 @@ void aft_mix_streams(const struct engine_core *e, uint32_t layer, const struct a
         mix_task(&l, task);
 }
 
-void aft_mix_parts(const struct engine_core *e, uint32_t layer, const struct activations *a,
-                   const struct stream_pass *pass)
+void KERNEL(aft_mix_parts)(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                           const struct stream_pass *pass)
 {
     const struct layer_pass l = layer_pass_of(e, layer, a, pass);
     for (size_t task = 0; task < pass->part_count * l.slices; task++)
@@ -159,12 +159,14 @@ void aft_mix_parts(const struct engine_core *e, uint32_t layer, const struct act
 
 /* Walks over what was written to each group's ring since the start; in the exact form, over no sums before something
  * has left it. */
-void aft_walk_state(const struct engine_core *e, uint32_t layer, float *state, uint32_t position, struct state_walk *w)
+void KERNEL(aft_walk_state)(const struct engine_core *e, uint32_t layer, float *state, uint32_t position,
+                            struct state_walk *w)
 {
     const struct block *b = &e->blocks[layer];
-    const uint32_t span = b->span, terms = position < span ? position : span;
+    const struct aft_block *own = b->mixing;
+    const uint32_t span = own->span, terms = position < span ? position : span;
     const bool half = half_ring(b);
-    const bool has_sums = !b->exact || (e->config->mixer.global && position > span);
+    const bool has_sums = !own->exact || (e->config->mixer.global && position > span);
     const size_t floats = group_floats(b), sums = local_state_floats(0, half);
     for (size_t group = 0; group < e->dims.channels / LANES; group++) {
         float *at = state + group * floats;

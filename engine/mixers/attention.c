@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/block/mixer.h"
+#include "engine/mixers/attention.h"
+#include "engine/pass/mixer.h"
 
 #define TASK_ROWS 64
 
@@ -43,8 +44,9 @@ static void mix_part(const struct engine_core *e, const struct activations *a, c
     }
     for (size_t i = 0; i < part->count; i += ATTEND_ROWS_MAX) {
         const size_t rows = part->count - i < ATTEND_ROWS_MAX ? part->count - i : ATTEND_ROWS_MAX;
-        e->kernels->attend(y + i * d->channels, rest + i * d->channels, d->channels, q + i * d->qkv, d->qkv, rows, keys,
-                           values, part->position + i + 1, width, 1.0f / sqrtf((float)width));
+        KERNEL(attend)
+        (y + i * d->channels, rest + i * d->channels, d->channels, q + i * d->qkv, d->qkv, rows, keys, values,
+         part->position + i + 1, width, 1.0f / sqrtf((float)width));
     }
 }
 
@@ -99,7 +101,7 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
         float *scores = mixer_thread_scratch(s);
         gemm_product(true, n, tokens, width, scale, q + first * stride, stride, k, stride, scores, ld);
         for (size_t t = 0; t < n; t++)
-            e->kernels->softmax(scores + t * ld, tokens);
+            KERNEL(softmax)(scores + t * ld, tokens);
         gemm_sum_tokens(false, n, width, tokens, 1.0f, scores, ld, v, stride,
                         a->h + (sequence * tokens + first) * e->dims.channels + head * width, e->dims.channels);
     }
@@ -114,7 +116,7 @@ static uint64_t macs(const struct engine_core *e, const struct block *b, const s
     return 2 * (uint64_t)pass->sequences * pass->tokens * pass->tokens * e->dims.dim;
 }
 
-const struct mixer mixer_attention = {
+MIXER(attention) = {
     .layer_floats = layer_floats,
     .mix_streams = mix_streams,
     .walk_state = walk_state,

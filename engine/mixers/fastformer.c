@@ -3,25 +3,31 @@
  * token's output is global key * v, projected, plus its query. */
 #include <math.h>
 
-#include "engine/block/token_sums.h"
+#include "engine/mixers/attention.h"
 #include "engine/mixers/linear.h"
+#include "engine/pass/token_sums.h"
 
-enum { QUERY_SCORE, KEY_SCORE }; /* its own tensors */
+enum { QUERY_SCORE, KEY_SCORE, SCORES }; /* its own tensors */
+
+struct scores {
+    float *of[SCORES]; /* [dim], divided by sqrt(d / h) */
+};
 
 static void plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
 {
+    struct scores *s = b->mixing;
     (void)bw;
-    workspace_note(w, &b->own, 2 * (uint64_t)e->dims.dim, sizeof *b->own);
+    for (size_t i = 0; i < SCORES; i++)
+        workspace_note(w, &s->of[i], e->dims.dim, sizeof *s->of[i]);
 }
 
 static void pack(struct block *b, const struct engine_core *e, const struct block_weights *bw)
 {
-    const size_t dim = e->dims.dim;
-    const double scale = 1.0 / sqrt((double)dim / e->config->mixer.heads);
-    for (size_t c = 0; c < dim; c++) {
-        b->own[c] = (float)((double)bw->own[QUERY_SCORE][c] * scale);
-        b->own[dim + c] = (float)((double)bw->own[KEY_SCORE][c] * scale);
-    }
+    const struct scores *s = b->mixing;
+    const double scale = 1.0 / sqrt((double)e->dims.dim / e->config->mixer.heads);
+    for (size_t i = 0; i < SCORES; i++)
+        for (size_t c = 0; c < e->dims.dim; c++)
+            s->of[i][c] = (float)((double)bw->own[i][c] * scale);
 }
 
 /* For each thread: weights of the tokens, then two vectors of a head's width. */
@@ -34,8 +40,7 @@ static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const str
 }
 
 /* mean [width] = sum_t softmax_t(score . x_t) x_t for x [tokens, width] at `stride`. */
-static void weighted_mean(float *mean, const float *x, const float *score, const struct linear_head *h,
-                          const struct kernels *kn)
+static void weighted_mean(float *mean, const float *x, const float *score, const struct linear_head *h)
 {
     float *weights = h->scratch;
     for (size_t t = 0; t < h->tokens; t++) {
@@ -44,19 +49,18 @@ static void weighted_mean(float *mean, const float *x, const float *score, const
             sum += score[c] * x[t * h->stride + c];
         weights[t] = sum;
     }
-    kn->softmax(weights, h->tokens);
+    KERNEL(softmax)(weights, h->tokens);
     token_weighted_sums(mean, weights, x, h->tokens, h->stride, h->width);
 }
 
-static void mix_head(const struct linear_head *h, const float *query_score, const float *key_score, float *residual,
-                     const struct kernels *kn)
+static void mix_head(const struct linear_head *h, const float *query_score, const float *key_score, float *residual)
 {
     float *query = h->scratch + lanes_padded(h->tokens), *key = query + h->width;
-    weighted_mean(query, h->q, query_score, h, kn);
+    weighted_mean(query, h->q, query_score, h);
     for (size_t t = 0; t < h->tokens; t++) /* p, in the place of the keys */
         for (size_t c = 0; c < h->width; c++)
             h->k[t * h->stride + c] *= query[c];
-    weighted_mean(key, h->k, key_score, h, kn);
+    weighted_mean(key, h->k, key_score, h);
     for (size_t t = 0; t < h->tokens; t++)
         for (size_t c = 0; c < h->width; c++) {
             h->y[t * h->y_stride + c] = key[c] * h->v[t * h->stride + c];
@@ -67,12 +71,12 @@ static void mix_head(const struct linear_head *h, const float *query_score, cons
 static void mix_sequences(const struct engine_core *e, uint32_t layer, const struct activations *a,
                           const struct mixer_scratch *s, const struct sequence_pass *pass)
 {
-    const float *scores = e->blocks[layer].own;
+    const struct scores *scores = e->blocks[layer].mixing;
 #pragma omp for schedule(dynamic)
     for (size_t task = 0; task < pass->sequences * e->config->mixer.heads; task++) {
         const struct linear_head h = linear_head_at(e, a, s, pass, task);
         const size_t column = task % e->config->mixer.heads * h.width;
-        mix_head(&h, scores + column, scores + e->dims.dim + column, a->x + (h.y - a->h), e->kernels);
+        mix_head(&h, scores->of[QUERY_SCORE] + column, scores->of[KEY_SCORE] + column, a->x + (h.y - a->h));
     }
 }
 
@@ -83,7 +87,8 @@ static uint64_t macs(const struct engine_core *e, const struct block *b, const s
     return 6 * (uint64_t)pass->sequences * pass->tokens * e->dims.dim;
 }
 
-const struct mixer mixer_fastformer = {
+MIXER(fastformer) = {
+    .block_bytes = sizeof(struct scores),
     .plan = plan,
     .pack = pack,
     .plan_scratch = plan_scratch,

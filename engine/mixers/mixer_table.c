@@ -1,8 +1,13 @@
-/* mixer_table.c - the mixers of weights/mixers.h, by what a model asks for. */
-#include "engine/block/mixer.h"
+/* mixer_table.c - the mixers of weights/mixers.h, by what a model asks for, as one instruction set has them. */
+#include "engine/kernels/portable.h"
+#include "engine/pass/mixer.h"
 
-const struct mixer *const mixer_table[MIXER_COUNT] = {
-#define X(constant, name, ...) [MIXER_##constant] = &mixer_##name,
+#define X(constant, name, ...) extern const struct mixer KERNEL(mixer_##name);
+MIXERS(X)
+#undef X
+
+const struct mixer *const KERNEL(mixer_table)[MIXER_COUNT] = {
+#define X(constant, name, ...) [MIXER_##constant] = &KERNEL(mixer_##name),
     MIXERS(X)
 #undef X
 };

@@ -2,8 +2,8 @@
  * l1 norm over the tokens. Both norms of a channel multiply the same terms, so k takes them both. */
 #include <math.h>
 
-#include "engine/block/token_sums.h"
 #include "engine/mixers/linear.h"
+#include "engine/pass/token_sums.h"
 
 #define NORM_MIN 1e-12f /* of a channel that is 0 at every token */
 
@@ -46,7 +46,7 @@ static float key_norm(const float *k, size_t tokens, size_t stride)
     return fmaxf(sum, NORM_MIN);
 }
 
-const struct mixer mixer_sima = {
+MIXER(sima) = {
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
     .macs = linear_macs,

@@ -22,7 +22,7 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
     }
 }
 
-const struct mixer mixer_simple_attention = {
+MIXER(simple_attention) = {
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
     .macs = linear_macs,

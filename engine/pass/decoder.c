@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/block/token_sums.h"
 #include "engine/core/team.h"
+#include "engine/pass/token_sums.h"
 
 enum { SUM_COLUMNS = 64 }; /* that one thread adds up at a time */
 

@@ -3,12 +3,12 @@
 #ifndef ENGINE_PASS_DECODER_H
 #define ENGINE_PASS_DECODER_H
 
-#include "engine/block/block.h"
-#include "engine/block/mixer.h"
-#include "engine/block/stream_state.h"
 #include "engine/core/row_stealing.h"
 #include "engine/core/team_choice.h"
 #include "engine/core/types.h"
+#include "engine/pass/block.h"
+#include "engine/pass/mixer.h"
+#include "engine/pass/stream_state.h"
 
 /* Of one part: `count` of the summed rows, from the first-th on. */
 struct part_sums {

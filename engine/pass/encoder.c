@@ -6,9 +6,9 @@
 #include <assert.h>
 #include <string.h>
 
-#include "engine/block/token_sums.h"
 #include "engine/core/team.h"
 #include "engine/pass/token_map.h"
+#include "engine/pass/token_sums.h"
 
 static size_t patch_values(const struct model_config *c)
 {

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "engine/block/block.h"
-#include "engine/block/mixer.h"
+#include "engine/pass/block.h"
+#include "engine/pass/mixer.h"
 
 struct encoder {
     struct gemm patch_embed;

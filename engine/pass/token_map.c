@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/block/mixer.h"
 #include "engine/core/types.h"
+#include "engine/pass/mixer.h"
 
 /* out += exp(k - max k) for one column of keys [tokens] at `stride`. */
 static void add_weights(float *out, const float *k, size_t tokens, size_t stride)

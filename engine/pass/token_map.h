@@ -2,7 +2,7 @@
 #ifndef ENGINE_PASS_TOKEN_MAP_H
 #define ENGINE_PASS_TOKEN_MAP_H
 
-#include "engine/block/block.h"
+#include "engine/pass/block.h"
 
 /* out [tokens - before], 0..1: the map of one picture, whose rows are qkv [tokens, dims.qkv] as the block's projections
  * left them; its first `before` tokens are not patches. `head` as in engine.h. One thread of a team; allocates

@@ -22,6 +22,7 @@ precisions max
 # max has every table; what is in plain C is the same in each of them.
 program max engine/kernels/test_gemm
 program cortex-a53 engine/kernels/test_kernels
-program cortex-a53 engine/kernels/test_kernels_attention
-program cortex-a53 engine/kernels/test_kernels_conv
+program cortex-a53 engine/mixers/test_aft_conv
+program cortex-a53 engine/mixers/test_aft_streams
+program cortex-a53 engine/mixers/test_attention
 finish

@@ -73,7 +73,7 @@ FURTHER = {
                        "http/test_state"],
     "server": ["http/test_drain", "http/test_basics", "http/test_reload", "deploy/test_*"],
     "weights": ["weights/test_*", "http/test_memory_models", "cli/test_inspect", "cli/test_verify"],
-    "engine": ["engine/test_*", "engine/block/test_*", "engine/mixers/test_*", "engine/pass/test_*",
+    "engine": ["engine/test_*", "engine/mixers/test_*", "engine/pass/test_*",
                "engine/kernels/test_*", "engine/core/test_*", "cli/test_verify", "http/test_pin_threads"],
 }
 

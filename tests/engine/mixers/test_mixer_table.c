@@ -6,7 +6,8 @@
 
 #include <cmocka.h>
 
-#include "engine/block/mixer.h"
+#include "engine/kernels/kernels.h"
+#include "engine/pass/mixer.h"
 
 /* A rule about the mixer `type`. */
 #define EXPECT(rule)                                          \
@@ -21,7 +22,7 @@ static void a_causal_form_is_there_where_the_row_says_so(void **state)
 {
     (void)state;
     for (enum mixer_type type = 0; type < MIXER_COUNT; type++) {
-        const struct mixer *m = mixer_table[type];
+        const struct mixer *m = kernels_select(NULL)->mixers[type];
         const bool is_causal = mixer_facts(type)->streams != STREAMS_NONE;
         EXPECT((m->mix_streams != NULL) == is_causal);
         EXPECT((m->layer_floats != NULL) == is_causal && (m->walk_state != NULL) == is_causal);
@@ -32,7 +33,7 @@ static void every_mixer_classifies(void **state)
 {
     (void)state;
     for (enum mixer_type type = 0; type < MIXER_COUNT; type++) {
-        const struct mixer *m = mixer_table[type];
+        const struct mixer *m = kernels_select(NULL)->mixers[type];
         EXPECT(m->mix_sequences != NULL && m->plan_scratch != NULL);
         EXPECT(m->macs != NULL);
     }
@@ -42,7 +43,7 @@ static void what_is_told_of_keys_and_biases_is_there(void **state)
 {
     (void)state;
     for (enum mixer_type type = 0; type < MIXER_COUNT; type++) {
-        const struct mixer *m = mixer_table[type];
+        const struct mixer *m = kernels_select(NULL)->mixers[type];
         const struct mixer_facts *f = mixer_facts(type);
         EXPECT(f->biases == BIASES_NONE || (m->biases_shape != NULL && m->read_biases != NULL));
         EXPECT(m->key_norm == NULL || f->keys == KEYS_ARE_VECTORS);

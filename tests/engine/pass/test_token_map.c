@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "engine/block/mixer.h"
 #include "engine/core/types.h"
+#include "engine/pass/mixer.h"
 
 enum { DIM = 4, TOKENS = 3, STRIDE = 3 * DIM };
 #define LN2 0.693147180559945309f
@@ -27,7 +27,7 @@ static void begin(struct scene *s, enum mixer_type type, uint32_t heads)
 {
     *s = (struct scene){.config = {.dim = DIM, .mixer = {.type = type, .heads = heads}}};
     s->core = (struct engine_core){.config = &s->config,
-                                   .mixer = mixer_table[s->config.mixer.type],
+                                   .mixer = kernels_select(NULL)->mixers[s->config.mixer.type],
                                    .dims = {.dim = DIM, .channels = DIM, .keys = DIM, .qkv = STRIDE}};
     assert_non_null(s->core.mixer);
     for (int t = 0; t <= TOKENS; t++)

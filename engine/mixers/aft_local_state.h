@@ -1,14 +1,14 @@
-/* local_state.h - the state of a stream in AFT's recurrent form, by WIDTH channels: a ring of the window's terms, and
- * the sums of what has left it. For portable_local*.c alone. */
-#ifndef ENGINE_KERNELS_LOCAL_STATE_H
-#define ENGINE_KERNELS_LOCAL_STATE_H
+/* aft_local_state.h - the state of a stream in AFT's recurrent form, by WIDTH channels: a ring of the window's terms, and
+ * the sums of what has left it. For aft_local_*.c alone. */
+#ifndef ENGINE_MIXERS_AFT_LOCAL_STATE_H
+#define ENGINE_MIXERS_AFT_LOCAL_STATE_H
 
-#include "engine/kernels/portable.h"
+#include "engine/mixers/aft_kernels.h"
 
 /* A group's state is rows of LANES floats: S of e and of e*v, what those two have lost, r, then the ring. These work on
  * WIDTH columns of it. */
 enum { ROW_SUM_E, ROW_SUM_EV, ROW_REST_E, ROW_REST_EV, ROW_REFERENCE, ROW_RING };
-_Static_assert(ROW_RING == LOCAL_ROWS_BEFORE_RING, "kernels.h has the state's size");
+_Static_assert(ROW_RING == LOCAL_ROWS_BEFORE_RING, "aft_kernels.h has the state's size");
 
 /* Where the window's terms of position t lie in the ring. */
 struct ring_span {

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "engine/block/token_sums.h"
+#include "engine/pass/token_sums.h"
 #include "tests/support/random.h"
 
 enum { TOKENS = 65536, STRIDE = 9, WIDE = 200 };

@@ -1,4 +1,4 @@
-/* test_kernels_conv.c - the kernels of AFT-conv, in every instruction set that this machine runs, against their plain
+/* test_aft_conv.c - the kernels of AFT-conv, in every instruction set that this machine runs, against their plain
  * twin: equation 6 in double precision, position by position, with a maximum taken out of every sum. */
 #include <math.h>
 #include <setjmp.h>
@@ -10,8 +10,7 @@
 
 #include <cmocka.h>
 
-#include "engine/kernels/kernels.h"
-#include "tests/engine/kernels/tables.h"
+#include "tests/engine/mixers/kernels.h"
 #include "tests/support/random.h"
 
 enum way { FACTORED, EXACT, WINDOW }; /* the factors, conv_exact with and without what is outside the window */
@@ -181,19 +180,21 @@ static void conv_run_mix(const struct conv_run *r, const struct kernels *kn, siz
     const float *q = r->qkv, *k = q + s->channels, *v = k + s->heads;
     if (way != FACTORED) {
         for (size_t p = 0; p < (size_t)s->height * s->width; p++)
-            kn->conv_exact(r->y, q, k, v, r->head_taps, r->head_of, s, p, gate, way == EXACT, r->scratch);
+            mixer_kernels(kn)->conv_exact(r->y, q, k, v, r->head_taps, r->head_of, s, p, gate, way == EXACT,
+                                          r->scratch);
         return;
     }
     const size_t taps = (size_t)s->kh * s->kw * LANES;
     for (size_t g = 0; g < s->heads / LANES; g++) {
-        kn->conv_keys(r->e + g * s->group, k + g * LANES, s);
-        kn->conv_sums(r->den + g * s->group, r->e + g * s->group, r->head_taps + g * taps, s, r->scratch);
+        mixer_kernels(kn)->conv_keys(r->e + g * s->group, k + g * LANES, s);
+        mixer_kernels(kn)->conv_sums(r->den + g * s->group, r->e + g * s->group, r->head_taps + g * taps, s,
+                                     r->scratch);
     }
     for (size_t g = 0; g < s->channels / LANES; g++) {
         const size_t c = g * LANES;
-        kn->conv_values(r->ev, r->e, v + c, r->head_of + c, s);
-        kn->conv_sums(r->num, r->ev, r->channel_taps + g * taps, s, r->scratch);
-        kn->conv_finish(r->y + c, q + c, r->num, r->den, r->head_of + c, s, gate);
+        mixer_kernels(kn)->conv_values(r->ev, r->e, v + c, r->head_of + c, s);
+        mixer_kernels(kn)->conv_sums(r->num, r->ev, r->channel_taps + g * taps, s, r->scratch);
+        mixer_kernels(kn)->conv_finish(r->y + c, q + c, r->num, r->den, r->head_of + c, s, gate);
     }
 }
 

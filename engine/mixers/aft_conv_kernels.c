@@ -1,6 +1,6 @@
-/* portable_conv.c - AFT-conv over one picture: keys, values, sums over windows and what is outside them, and the exact
- * form. Engine threads only. */
-#include "engine/kernels/portable.h"
+/* aft_conv_kernels.c - AFT-conv over one picture: keys, values, sums over windows and what is outside them, and the
+ * exact form; and AFT's over any sequence. Engine threads only. */
+#include "engine/mixers/aft_kernels.h"
 
 LANES_INLINE lanes gather(const float *p, const uint32_t *index)
 {
@@ -299,5 +299,30 @@ void KERNEL(conv_exact)(float *y, const float *q, const float *k, const float *v
                 running_sum_add(&num, gather(weight, head_of + c) * lanes_load(v + (a * s->width + b) * s->stride + c));
         const lanes den = gather(weight, head_of + c);
         lanes_store(y + p * s->channels + c, gated_mean(q + p * s->stride + c, running_sum_of(&num), den, gate));
+    }
+}
+
+/* ---- AFT over a sequence, exactly --------------------------------------------------------------------------------- */
+
+void KERNEL(aft_exact)(float *y, const float *q, const float *k, const float *v, const float *bias, size_t tokens,
+                       size_t stride, size_t channels, bool gate)
+{
+    for (size_t c = 0; c < channels; c += WIDTH) {
+        lanes top = lanes_load(k + c) + bias[0];
+        struct long_sum dens = {{0}, {0}}, nums = dens;
+        for (size_t s = 1; s < tokens; s++)
+            top = lanes_max(top, lanes_load(k + s * stride + c) + bias[s]);
+        for (size_t begin = 0; begin < tokens; begin += SUM_BLOCK) {
+            const size_t end = tokens - begin < SUM_BLOCK ? tokens : begin + SUM_BLOCK;
+            lanes den = {0}, num = {0};
+            for (size_t s = begin; s < end; s++) {
+                const lanes e = lanes_exp(lanes_load(k + s * stride + c) + bias[s] - top);
+                den += e;
+                num = lanes_fma(e, lanes_load(v + s * stride + c), num);
+            }
+            long_sum_add(&dens, den);
+            long_sum_add(&nums, num);
+        }
+        lanes_store(y + c, gated_mean(q + c, nums.sum, dens.sum, gate));
     }
 }

@@ -1,4 +1,4 @@
-/* test_kernels_attention.c - the kernels of a query that sees every token, in every instruction set that this machine
+/* test_attention.c - the kernels of a query that sees every token, in every instruction set that this machine
  * runs, against their plain twins: the formulas in double precision. */
 #include <math.h>
 #include <setjmp.h>
@@ -10,8 +10,7 @@
 
 #include <cmocka.h>
 
-#include "engine/kernels/kernels.h"
-#include "tests/engine/kernels/tables.h"
+#include "tests/engine/mixers/kernels.h"
 #include "tests/support/random.h"
 
 /* sum_s softmax_s(z[s]) v[s], in double. */
@@ -47,7 +46,7 @@ static void aft_takes_each_position_exactly(void **state)
                     q[c] = random_float(&rng, 3.0f);
                 for (size_t s = 0; s < tokens; s++) /* every third is not seen */
                     w[s] = s % 3 == 1 ? -INFINITY : random_float(&rng, sizes[i][1]);
-                tables[a]->aft_exact(y, q, k, v, w, tokens, CHANNELS, CHANNELS, true);
+                mixer_kernels(tables[a])->aft_exact(y, q, k, v, w, tokens, CHANNELS, CHANNELS, true);
                 for (size_t c = 0; c < CHANNELS; c++) {
                     double z[TOKENS_MOST];
                     for (size_t s = 0; s < tokens; s++)
@@ -95,8 +94,8 @@ static void run_attend(const struct kernels *kn, size_t rows, size_t count, size
     assert_non_null(x);
     assert_true(count + rows - 1 <= ATTEND_POSITIONS);
     attend_run_init(x, count + rows - 1, width, rng);
-    kn->attend(x->y[0], x->rest[0], ATTEND_STRIDE, x->q[0], ATTEND_STRIDE, rows, x->keys, x->values, count, width,
-               0.5f);
+    mixer_kernels(kn)->attend(x->y[0], x->rest[0], ATTEND_STRIDE, x->q[0], ATTEND_STRIDE, rows, x->keys, x->values,
+                              count, width, 0.5f);
     for (size_t r = 0; r < rows; r++) {
         for (size_t s = 0; s < count + r; s++) {
             z[s] = 0.0;
@@ -107,7 +106,7 @@ static void run_attend(const struct kernels *kn, size_t rows, size_t count, size
             if (!(fabs((double)x->y[r][c] - plain_mean(z, x->values + c, width, count + r)) <= 1e-5))
                 fail_msg("%s: width %zu, count %zu, row %zu of %zu, channel %zu is %g", kn->isa, width, count, r, rows,
                          c, (double)x->y[r][c]);
-        kn->attend(x->alone, x->rest[0], 0, x->q[r], 0, 1, x->keys, x->values, count + r, width, 0.5f);
+        mixer_kernels(kn)->attend(x->alone, x->rest[0], 0, x->q[r], 0, 1, x->keys, x->values, count + r, width, 0.5f);
         assert_memory_equal(x->y[r], x->alone, width * sizeof(float));
         assert_true(isnan(x->y[r][width]));
     }
@@ -144,7 +143,7 @@ static void attending_survives_large_scores_and_shows_overflows(void **state)
                 values[2 * s] = (float)s;
                 values[2 * s + 1] = 1.0f;
             }
-            tables[a]->attend(y, rest, 2, q, 2, 1, keys, values, COUNT, 2, 1.0f);
+            mixer_kernels(tables[a])->attend(y, rest, 2, q, 2, 1, keys, values, COUNT, 2, 1.0f);
             if (which == 0)
                 assert_true(y[0] == 290.0f && y[1] == 1.0f);
             else
@@ -166,7 +165,7 @@ static void softmax_adds_up_to_one_for_numbers_of_any_size(void **state)
                     was[i] = x[i] = random_float(&rng, large != 0 ? 1e30f : 5.0f);
                     top = fmax(top, (double)x[i]);
                 }
-                tables[a]->softmax(x, count);
+                mixer_kernels(tables[a])->softmax(x, count);
                 for (size_t i = 0; i < count; i++)
                     den += exp((double)was[i] - top);
                 for (size_t i = 0; i < count; i++) {

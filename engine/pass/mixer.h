@@ -1,13 +1,13 @@
 /* mixer.h - what a token mixer provides. One file in mixers/ for each, or for those that differ in their biases alone,
  * and its row in weights/mixers.h, which has what the model format knows of it.
  * A mixer reads q, k and v from the activations' qkv rows and leaves its output, before the out projection, in h. */
-#ifndef ENGINE_BLOCK_MIXER_H
-#define ENGINE_BLOCK_MIXER_H
+#ifndef ENGINE_PASS_MIXER_H
+#define ENGINE_PASS_MIXER_H
 
-#include "engine/block/block.h"
-#include "engine/block/stream_state.h"
 #include "engine/core/team.h"
 #include "engine/core/types.h"
+#include "engine/pass/block.h"
+#include "engine/pass/stream_state.h"
 
 /* A pass over streams: row r is the byte at `position` of a stream, whose state for the layer is `state`. Rows of one
  * part are consecutive and in order. */
@@ -31,14 +31,15 @@ struct sequence_pass {
 
 /* Intermediate results of a mixer over sequences; one set serves every layer. */
 struct mixer_scratch {
-    float *e, *den;  /* [rows, keys] */
-    float *ev, *num; /* [rows, channels] */
-    float *threads;  /* [threads, thread_floats] */
+    float *rows[4]; /* of every row; what each holds is the mixer's matter */
+    float *threads; /* [threads, thread_floats] */
     size_t thread_floats;
 };
 
 struct mixer {
-    /* Note the memory of the block's own constants, then compute them from the model's weights. NULL: it has none. */
+    /* What it keeps of a block, b->mixing: that many bytes, zeroed; then note the memory of the constants in it, and
+     * compute them from the model's weights. NULL: it has none. */
+    size_t block_bytes;
     void (*plan)(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw);
     void (*pack)(struct block *b, const struct engine_core *e, const struct block_weights *bw);
 
@@ -79,10 +80,11 @@ struct mixer {
     float (*key_norm)(const float *k, size_t tokens, size_t stride);
 };
 
-#define X(constant, name, ...) extern const struct mixer mixer_##name;
-MIXERS(X)
-#undef X
-extern const struct mixer *const mixer_table[MIXER_COUNT]; /* by enum mixer_type */
+/* MIXER(name) = {...}: a file in mixers/ is compiled for each instruction set (engine/kernels/portable.h), and its mixer
+ * is in that set's table. */
+#define MIXER(name)                                 \
+    extern const struct mixer KERNEL(mixer_##name); \
+    const struct mixer KERNEL(mixer_##name)
 
 /* The calling thread's part of the scratch. */
 static inline float *mixer_thread_scratch(const struct mixer_scratch *s)

@@ -1,5 +1,5 @@
 /* token_sums.c - see token_sums.h. */
-#include "engine/block/token_sums.h"
+#include "engine/pass/token_sums.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,8 +1,7 @@
-/* portable_attention.c - a query and every token that it sees, one by one: softmax attention and AFT taken exactly.
- * Engine threads only. */
-#include <math.h>
+/* attention_kernels.c - see attention.h. Engine threads only. */
+#include "engine/mixers/attention.h"
 
-#include "engine/kernels/portable.h"
+#include <math.h>
 
 void KERNEL(softmax)(float *x, size_t n)
 {
@@ -29,29 +28,6 @@ void KERNEL(softmax)(float *x, size_t n)
     const float scale = 1.0f / lanes_sum(sums.sum);
     for (size_t i = 0; i < padded; i += WIDTH)
         lanes_store(x + i, lanes_load(x + i) * scale);
-}
-
-void KERNEL(aft_exact)(float *y, const float *q, const float *k, const float *v, const float *bias, size_t tokens,
-                       size_t stride, size_t channels, bool gate)
-{
-    for (size_t c = 0; c < channels; c += WIDTH) {
-        lanes top = lanes_load(k + c) + bias[0];
-        struct long_sum dens = {{0}, {0}}, nums = dens;
-        for (size_t s = 1; s < tokens; s++)
-            top = lanes_max(top, lanes_load(k + s * stride + c) + bias[s]);
-        for (size_t begin = 0; begin < tokens; begin += SUM_BLOCK) {
-            const size_t end = tokens - begin < SUM_BLOCK ? tokens : begin + SUM_BLOCK;
-            lanes den = {0}, num = {0};
-            for (size_t s = begin; s < end; s++) {
-                const lanes e = lanes_exp(lanes_load(k + s * stride + c) + bias[s] - top);
-                den += e;
-                num = lanes_fma(e, lanes_load(v + s * stride + c), num);
-            }
-            long_sum_add(&dens, den);
-            long_sum_add(&nums, num);
-        }
-        lanes_store(y + c, gated_mean(q + c, nums.sum, dens.sum, gate));
-    }
 }
 
 /* ---- softmax attention of streams ------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* token_sums.h - sums over the tokens of a sequence, by column: in double, so that what comes late is not lost in what
  * came before, however many there are. Any thread; no state. */
-#ifndef ENGINE_BLOCK_TOKEN_SUMS_H
-#define ENGINE_BLOCK_TOKEN_SUMS_H
+#ifndef ENGINE_PASS_TOKEN_SUMS_H
+#define ENGINE_PASS_TOKEN_SUMS_H
 
 #include <stddef.h>
 

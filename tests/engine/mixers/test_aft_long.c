@@ -1,4 +1,4 @@
-/* test_kernels_long.c - AFT-local after very many steps, in every instruction set that this machine runs, against sums
+/* test_aft_long.c - AFT-local after very many steps, in every instruction set that this machine runs, against sums
  * in double precision. AFTD_TORTURE=long goes 20 times as far. */
 #include <math.h>
 #include <setjmp.h>
@@ -10,8 +10,7 @@
 
 #include <cmocka.h>
 
-#include "engine/kernels/kernels.h"
-#include "tests/engine/kernels/tables.h"
+#include "tests/engine/mixers/kernels.h"
 #include "tests/support/program.h"
 #include "tests/support/random.h"
 
@@ -92,7 +91,8 @@ static double run(const struct kernels *kn, size_t at, const struct input *in, u
         if (step.t >= span)
             leave(&left, in, step.t - span);
         const size_t i = step.t % PERIOD;
-        (cases[at].exact ? kn->local_exact : kn->local_factored)(y, q, in->k[i], in->v[i], state, &step);
+        (cases[at].exact ? mixer_kernels(kn)->local_exact : mixer_kernels(kn)->local_factored)(y, q, in->k[i], in->v[i],
+                                                                                               state, &step);
         const bool looks = (step.t & (step.t + 1)) == 0 || step.t % 65537 == 0 || step.t + 1 == steps;
         for (size_t c = 0; looks && c < LANES; c++) {
             const double want = mean_at(&left, in, bias, span, step.t, c);

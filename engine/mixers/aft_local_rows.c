@@ -1,6 +1,6 @@
-/* portable_local_rows.c - AFT-local, several positions of one stream at once, with the bits of steps
- * (portable_local.c). Engine threads only. */
-#include "engine/kernels/local_state.h"
+/* aft_local_rows.c - AFT-local, several positions of one stream at once, with the bits of steps
+ * (aft_local_step.c). Engine threads only. */
+#include "engine/mixers/aft_local_state.h"
 
 /* A position by itself reads two registers of its window for two multiply-adds, and each sum waits for itself.
  * LOCAL_ROWS of them share what lies in all their windows:

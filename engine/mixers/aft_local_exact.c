@@ -1,5 +1,5 @@
-/* portable_local_exact.c - AFT-local, one step of one stream for biases of any size. Engine threads only. */
-#include "engine/kernels/local_state.h"
+/* aft_local_exact.c - AFT-local, one step of one stream for biases of any size. Engine threads only. */
+#include "engine/mixers/aft_local_state.h"
 
 /* The key and value that leave the window go to S as exp(k) / 2^r. The ring itself holds keys, relative to nothing. */
 LANES_INLINE void local_leave(float *state, const float *here, bool first, uint32_t t)

@@ -1,7 +1,6 @@
 /* block.c - see block.h. */
-#include "engine/block/block.h"
+#include "engine/pass/block.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "engine/core/team.h"
@@ -58,14 +57,6 @@ void block_pack(struct block *b, const struct dims *d, const struct block_weight
         gemm_pack(&b->out, 0, bw->out.weight, bw->out.bias, bw->out.out, bw->out.in);
     gemm_pack(&b->fc1, 0, bw->fc1.weight, bw->fc1.bias, bw->fc1.out, bw->fc1.in);
     gemm_pack(&b->fc2, 0, bw->fc2.weight, bw->fc2.bias, bw->fc2.out, bw->fc2.in);
-}
-
-bool block_needs_exact(const float *bias, size_t n, bool global)
-{
-    float largest = 0.0f;
-    for (size_t i = 0; i < n; i++)
-        largest = fmaxf(largest, fabsf(bias[i]));
-    return !global || largest > BIAS_FACTORED;
 }
 
 void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows, uint32_t threads)

@@ -1,5 +1,5 @@
 /* stream_state.c - see stream_state.h. */
-#include "engine/block/stream_state.h"
+#include "engine/pass/stream_state.h"
 
 #include <assert.h>
 #include <string.h>

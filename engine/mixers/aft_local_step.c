@@ -1,6 +1,6 @@
-/* portable_local.c - AFT-local, one step of one stream by factors, and with it the causal form of every AFT mixer.
+/* aft_local_step.c - AFT-local, one step of one stream by factors, and with it the causal form of every AFT mixer.
  * Engine threads only. */
-#include "engine/kernels/local_state.h"
+#include "engine/mixers/aft_local_state.h"
 
 /* The new term enters the ring, and what was in its slot is added to S, which is returned. */
 LANES_INLINE struct sums local_enter(float *state, uint32_t slot, const float *k, const float *v,

@@ -2,8 +2,8 @@
  * norms, projections and the MLP that all mixers and both passes (encoder.c, decoder.c) share.
  * Engine threads: the functions marked "team" are called by all threads of a team with the same arguments, hold
  * orphaned work-sharing loops and end in a barrier. */
-#ifndef ENGINE_BLOCK_BLOCK_H
-#define ENGINE_BLOCK_BLOCK_H
+#ifndef ENGINE_PASS_BLOCK_H
+#define ENGINE_PASS_BLOCK_H
 
 #include "engine/core/thread_pinning.h"
 #include "engine/core/workspace.h"
@@ -38,18 +38,7 @@ struct packed_norm {
 struct block {
     struct packed_norm norm1, norm2;
     struct gemm qkv, out, fc1, fc2; /* out.n is 0 for a mixer without that projection */
-    bool exact;                     /* which kernels mix: see kernels.h, "two ways" */
-    /* aft-full, aft-local: exp(w), or w where exact: [T, T] or, causal, by lag [T, span]. NULL: no biases. */
-    float *biases;
-    /* aft-conv: the same for taps, in tiles of LANES columns, [columns / LANES, kh * kw, LANES], over heads and over
-     * channels; exact, over heads alone, [kh * kw, keys]; causal, over channels alone and by lag, [K, channels]. */
-    float *head_taps, *channel_taps;
-    /* AFT, causal: elements that have biases of their own, including the current one. aft-conv: up to the last tap that
-     * is not exp(0); positions beyond it are treated like those beyond the kernel. */
-    uint32_t span;
-    /* What any other mixer computes from its own tensors. fastformer: divided by sqrt(d / h): [2, dim], the query's,
-     * then the key's. */
-    float *own;
+    void *mixing;                   /* the mixer's own: block_bytes of it (mixer.h) */
 };
 
 /* What stays the same through a pass. */
@@ -64,6 +53,7 @@ struct engine_core {
     struct block *blocks; /* [depth] */
     struct packed_norm norm;
     struct gemm head;
+    void *mixing;      /* [depth] of the mixer's block_bytes */
     uint32_t *head_of; /* [channels] -> index of its key: with KEYS_PER_HEAD its head, 0 in the padding; else itself */
 };
 
@@ -77,8 +67,6 @@ void rows_pack(float *to, const float *from, size_t n, const struct dims *d);
 void block_plan(struct block *b, struct workspace *w, const struct dims *d, enum precision precision,
                 const struct block_weights *bw);
 void block_pack(struct block *b, const struct dims *d, const struct block_weights *bw);
-/* Are n biases too large, or `global` missing, for the factored kernels? */
-bool block_needs_exact(const float *bias, size_t n, bool global);
 void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows,
                       uint32_t threads);
 

@@ -1,7 +1,7 @@
 /* stream_state.h - the fixed-size states of all streams of a model, in slots, and how one of them is moved: by a walk
  * over the parts of it that are in use, in an order that the mixer knows. Engine thread only. */
-#ifndef ENGINE_BLOCK_STREAM_STATE_H
-#define ENGINE_BLOCK_STREAM_STATE_H
+#ifndef ENGINE_PASS_STREAM_STATE_H
+#define ENGINE_PASS_STREAM_STATE_H
 
 #include <stdbool.h>
 
