@@ -168,7 +168,8 @@ static size_t request_pair(unsigned endpoint, unsigned model)
     return e * METRICS_MODEL_LABELS + (model < METRICS_MODEL_LABELS ? model : METRICS_MODEL_OTHER);
 }
 
-void metrics_request(unsigned endpoint, unsigned model, unsigned http_status, uint64_t duration_ns)
+void metrics_request_end(unsigned endpoint, unsigned model, unsigned http_status, uint64_t duration_ns,
+                         uint64_t received)
 {
     size_t status = 0;
     while (status < STATUS_OTHER && metrics_status_codes[status] != http_status)
@@ -176,6 +177,8 @@ void metrics_request(unsigned endpoint, unsigned model, unsigned http_status, ui
     const size_t pair = request_pair(endpoint, model), series = pair * STATUS_LABELS + status;
     atomic_fetch_add_explicit(&metrics_rows[METRIC_REQUESTS].values[series], 1, memory_order_relaxed);
     observe(&metrics_rows[METRIC_REQUEST_DURATION], pair, duration_ns);
+    metrics_counter_add(METRIC_RECEIVED_BYTES, 0, received);
+    metrics_gauge_add(METRIC_IN_FLIGHT, 0, -1);
 }
 
 void metrics_counter_add(enum metric m, unsigned label, uint64_t n)

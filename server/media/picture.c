@@ -143,7 +143,7 @@ enum status picture_check_wish(const struct picture_wish *wish, uint64_t bytes, 
 
 enum status picture_stop(const struct picture_wish *wish, struct error *err)
 {
-    const enum status st = wish->stop != NULL ? wish->stop(wish->arg) : OK;
+    const enum status st = wish->stop != NULL ? (enum status)atomic_load(wish->stop) : OK;
     return st == OK ? OK : error_set(err, st, "the picture is no longer wanted");
 }
 

@@ -6,6 +6,7 @@
 #ifndef SERVER_MEDIA_PICTURE_H
 #define SERVER_MEDIA_PICTURE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,12 +22,11 @@ struct picture_wish {
      * what is wanted (limits.h). 0: that side does not matter; both: all pixels are wanted. */
     uint32_t shorter, longer;
     uint64_t bytes_max;             /* of memory while it is decoded; 0: no bound but those of limits.h */
-    enum status (*stop)(void *arg); /* asked now and then: not OK, and decoding ends with that. NULL: never */
-    void *arg;
+    const atomic_int *stop;         /* an enum status, looked at now and then: not OK, and decoding ends with it; or NULL */
 };
 /* Decode `bytes` into *ret (picture_clear it), by a wish or, NULL, as a zeroed one says. Errors: ERR_MEDIA_TYPE (not a
  * picture of these formats), ERR_PICTURE (one that does not decode, is beyond a bound or takes more than bytes_max,
- * saying which), ERR_NOMEM, and what `stop` says. *ret is set only on OK. */
+ * saying which), ERR_NOMEM, and what *stop says. *ret is set only on OK. */
 enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
                            struct error *err);
 

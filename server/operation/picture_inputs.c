@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/core/clock.h"
 #include "server/media/picture_intake.h"
 #include "server/models/hosted_model.h"
 #include "server/request/request_job.h"
@@ -149,11 +148,6 @@ enum status picture_inputs_add_text(struct picture_inputs *r, const char *bytes,
 
 /* ---- preparing --------------------------------------------------------------------------------------------------- */
 
-static enum status stop(void *arg)
-{
-    return job_stop_reason(arg, clock_now_ns());
-}
-
 /* What the model sees of a picture. */
 static enum status show(struct picture_inputs *r, uint32_t i, const struct picture *whole, const struct picture_fit *f,
                         struct error *err)
@@ -179,7 +173,7 @@ static enum status prepare_file(struct picture_inputs *r, uint32_t i, struct err
 {
     const struct picture_input *in = &r->list[i];
     const struct picture_audience audience = audience_of(r);
-    const struct picture_wish wish = {.bytes_max = in->bytes_max, .stop = stop, .arg = &r->request->job};
+    const struct picture_wish wish = {.bytes_max = in->bytes_max, .stop = &r->request->job.cancelled};
     struct picture whole = {0};
     struct picture_fit fit;
     enum status st = picture_take_in(&whole, &fit, &audience, in->file, in->file_bytes, wish, err);

@@ -98,5 +98,6 @@ json_t *reply_base64(const uint8_t *bytes, size_t size)
 
 double reply_milliseconds(uint64_t from_ns, uint64_t to_ns)
 {
-    return round(clock_ms_between(from_ns, to_ns) * 1000.0) / 1000.0;
+    const double ms = clock_ms_between(from_ns, to_ns);
+    return round(ms * 1000.0) / 1000.0;
 }

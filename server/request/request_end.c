@@ -70,8 +70,7 @@ static const char *outcome_of_job(struct job *j)
 
 static void count(const struct request *x, bool had_job, unsigned status, const char *outcome)
 {
-    metrics_request(x->endpoint, x->model, status, clock_now_ns() - x->start_ns);
-    metrics_counter_add(METRIC_RECEIVED_BYTES, 0, x->body.received);
+    metrics_request_end(x->endpoint, x->model, status, clock_now_ns() - x->start_ns, x->body.received);
     if (strcmp(outcome, job_finish_word(FINISH_CANCELLED)) == 0)
         metrics_counter_add(METRIC_CANCELLED, x->model, 1);
     else if (strcmp(outcome, job_finish_word(FINISH_TIMEOUT)) == 0)
@@ -158,7 +157,6 @@ void phases_end(struct request *x)
     if (x->cut != OK)
         x->error = x->cut;
     count(x, had_job, status, outcome);
-    metrics_gauge_add(METRIC_IN_FLIGHT, 0, -1);
     if (x->service->settings->log_requests)
         log_end(x, &look, status, outcome);
     authorise_end(x, x->body.received + look.generated);

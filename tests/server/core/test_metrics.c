@@ -97,11 +97,11 @@ static void requests_are_counted_by_their_labels(void **state)
 {
     (void)state;
     const unsigned model = add_model("m1", "text-generation", "aft-local");
-    metrics_request(GENERATE, model, 200, 3 * MS);
-    metrics_request(GENERATE, model, 200, 4 * MS);
-    metrics_request(GENERATE, METRICS_MODEL_NONE, 400, MS);
-    metrics_request(CLASSIFY, model, 503, MS); /* a code that several statuses share */
-    metrics_request(CLASSIFY, model, 500, MS);
+    metrics_request_end(GENERATE, model, 200, 3 * MS, 0);
+    metrics_request_end(GENERATE, model, 200, 4 * MS, 0);
+    metrics_request_end(GENERATE, METRICS_MODEL_NONE, 400, MS, 0);
+    metrics_request_end(CLASSIFY, model, 503, MS, 0); /* a code that several statuses share */
+    metrics_request_end(CLASSIFY, model, 500, MS, 0);
     char *text = render();
     assert_series(text, "aftd_requests_total{endpoint=\"/generate\",model=\"m1\",status=\"200\"}", "2");
     assert_series(text, "aftd_requests_total{endpoint=\"/generate\",model=\"none\",status=\"400\"}", "1");
@@ -121,7 +121,7 @@ static void clients_cannot_make_series(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 2000; i++) {
-        metrics_request(2 + i, METRICS_MODEL_FIRST + METRICS_MODELS_MAX + i, 600 + i, MS);
+        metrics_request_end(2 + i, METRICS_MODEL_FIRST + METRICS_MODELS_MAX + i, 600 + i, MS, 0);
         metrics_histogram_observe(METRIC_FIRST_BYTE, 100000 + i, MS);
         metrics_counter_add(METRIC_PICTURES_CLASSIFIED, 100000 + i, 1);
     }
@@ -308,7 +308,7 @@ static void every_histogram_is_consistent(void **state)
     const unsigned a = add_model("a", "t", "x"), b = add_model("b", "t", "x");
     for (uint64_t i = 0; i < 5000; i++) {
         metrics_histogram_observe(METRIC_QUEUE_WAIT, i % 2 == 0 ? a : b, i * i * i);
-        metrics_request(CLASSIFY, a, 200, i * i * i * 10);
+        metrics_request_end(CLASSIFY, a, 200, i * i * i * 10, 0);
         metrics_histogram_observe(METRIC_DECODE, a, i * 100000);
         metrics_histogram_observe(METRIC_BATCH_SIZE, b, i);
     }
@@ -344,7 +344,7 @@ static void *update_many(void *arg)
     const unsigned model = add_model("shared", "t", "x");
     (void)arg;
     for (unsigned i = 0; i < UPDATES; i++) {
-        metrics_request(GENERATE, model, 200, 3 * MS);
+        metrics_request_end(GENERATE, model, 200, 3 * MS, 0);
         metrics_counter_add(METRIC_PROMPT_BYTES, model, 3);
         metrics_gauge_add(METRIC_CONNECTIONS, 0, i % 2 == 0 ? 1 : -1);
         metrics_histogram_observe(METRIC_PREFILL, model, i % 7 * MS);
@@ -406,8 +406,8 @@ static void fill_everything(void)
 {
     const unsigned model = add_model("a \"b\" \\ c", "text-generation", "aft-local");
     metrics_build_set("1.0", "0f3a", "baseline", "OpenBLAS");
-    metrics_request(GENERATE, model, 200, 3 * MS);
-    metrics_request(99, 99, 99, MS);
+    metrics_request_end(GENERATE, model, 200, 3 * MS, 0);
+    metrics_request_end(99, 99, 99, MS, 0);
     metrics_histogram_observe(METRIC_QUEUE_WAIT, model, 3 * MS);
     metrics_gauge_set(METRIC_TLS_EXPIRY, 0, UINT64_C(1900000000) * 1000 * MS);
     metrics_gauge_set(METRIC_STORE_UP, 0, 1);
@@ -448,12 +448,12 @@ static void what_was_counted_can_be_read(void **state)
 {
     (void)state;
     const unsigned one = add_model("one", "text-generation", "aft-local"), two = add_model("two", "t", "m");
-    metrics_request(GENERATE, one, 200, MS);
-    metrics_request(GENERATE, one, 201, MS);
-    metrics_request(GENERATE, one, 400, MS);
-    metrics_request(GENERATE, one, 777, MS);
-    metrics_request(CLASSIFY, one, 200, MS);
-    metrics_request(GENERATE, two, 503, MS);
+    metrics_request_end(GENERATE, one, 200, MS, 0);
+    metrics_request_end(GENERATE, one, 201, MS, 0);
+    metrics_request_end(GENERATE, one, 400, MS, 0);
+    metrics_request_end(GENERATE, one, 777, MS, 0);
+    metrics_request_end(CLASSIFY, one, 200, MS, 0);
+    metrics_request_end(GENERATE, two, 503, MS, 0);
     const struct metrics_answered at = metrics_requests_read(GENERATE, one);
     assert_int_equal(at.good, 2);
     assert_int_equal(at.others, 2);

@@ -277,12 +277,6 @@ static void the_model_sees_nearly_the_same_of_fewer_pixels(void **state)
 
 /* ---- stopping ---------------------------------------------------------------------------------------------------- */
 
-static enum status stop_after(void *arg)
-{
-    int *left = arg;
-    return --*left > 0 ? OK : ERR_CANCELLED;
-}
-
 static void decoding_ends_when_it_is_told_to(void **state)
 {
     static const char *const large[] = {"landscape.jpg", "progressive-444.jpg", "formats/rgb-8.png",
@@ -290,11 +284,11 @@ static void decoding_ends_when_it_is_told_to(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(large); i++) {
         size_t size;
-        int left = 1;
+        const atomic_int stop = ERR_CANCELLED;
         struct picture p = {0};
         struct error err = {0};
         uint8_t *bytes = read_file(large[i], &size);
-        const struct picture_wish wish = {.stop = stop_after, .arg = &left};
+        const struct picture_wish wish = {.stop = &stop};
         assert_int_equal(picture_decode(&p, bytes, size, &wish, &err), ERR_CANCELLED);
         assert_null(p.pixels);
         free(bytes);
