@@ -27,7 +27,7 @@
 #include "server/api/openapi.h"
 #include "server/api/routes.h"
 #include "server/api/version.h"
-#include "server/batch/batcher.h"
+#include "server/operation/batcher.h"
 #include "server/control/heartbeat.h"
 #include "server/control/hosting.h"
 #include "server/control/loader.h"

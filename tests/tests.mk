@@ -125,7 +125,7 @@ ifeq ($(VARIANT)$(AFTD_TEST_ALL),asan)
   TESTS := $(filter-out $(NUMBERS:%=$B/tests/%),$(call under_sanitizer,config weights engine server,$(HOSTILE)))
 else ifeq ($(VARIANT)$(AFTD_TEST_ALL),tsan)
   SHARED := admin connections drain leave reload_order requests sessions_many sessions_shared slow_readers
-  TESTS := $(call under_sanitizer,engine/core engine/pass server/access server/batch server/core server/http server/request server/session,$(SHARED)) \
+  TESTS := $(call under_sanitizer,engine/core engine/pass server/access server/core server/http server/operation server/request server/session,$(SHARED)) \
       $B/tests/engine/test_engine $B/tests/server/models/test_registry
 endif
 ifeq ($(VARIANT),tsan)
@@ -163,7 +163,7 @@ $B/tests/bench/limits $B/tests/bench/test_limits: $B/tests/bench/%: $B/tests/ben
 	$(link_test)
 
 # It counts what the engine is given.
-$B/tests/server/batch/test_stream_ahead: override LDFLAGS += -Wl,--wrap=engine_feed
+$B/tests/server/operation/test_stream_ahead: override LDFLAGS += -Wl,--wrap=engine_feed
 
 # For the daemon to preload, in the tests that need it.
 $B/tests/scarce_memory.so: tests/preload/scarce_memory.c tests/preload/scarce_memory.h Makefile
@@ -238,7 +238,7 @@ tsan: deps-lint ## the tests in which threads share something, under ThreadSanit
 # Where threads compute together valgrind, which lets one at a time run, takes hours; where memory is refused, it is
 # valgrind that would be asked for it. libjpeg-turbo is held to its plain code: with SIMD it reads beyond the ends of rows
 # what it does not use.
-VALGRIND_NOT := config/test_json_memory server/api/test_openapi server/batch/test_batcher server/batch/test_priority \
+VALGRIND_NOT := config/test_json_memory server/api/test_openapi server/operation/test_batcher server/operation/test_priority \
     $(addprefix engine/,pass/test_stream_state core/test_row_stealing core/test_thread_pinning test_engine test_length)
 VALGRIND_TESTS = $(filter-out $(VALGRIND_NOT:%=$B/tests/%) $B/tests/bench/% $B/tests/cli/% $B/tests/deploy/% $B/tests/http/% $B/tests/torture/%,$(TESTS))
 valgrind: deps-valgrind ## the tests of single modules under valgrind, which knows what was never written

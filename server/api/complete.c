@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/api/events.h"
+#include "server/request/events.h"
 #include "server/api/generate_request.h"
 #include "server/media/picture_grid.h"
 #include "server/media/png.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "config/json_memory.h"
-#include "server/api/events.h"
+#include "server/request/events.h"
 #include "server/api/generate_request.h"
 #include "server/api/generate_session.h"
 #include "server/api/session_work.h"

@@ -11,7 +11,7 @@
 #include "config/settings.h"
 #include "server/api/inference.h"
 #include "server/api/openapi.h"
-#include "server/batch/batcher.h"
+#include "server/operation/batcher.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"

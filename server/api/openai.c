@@ -15,7 +15,7 @@
 #include "config/settings.h"
 #include "config/utf8.h"
 #include "engine/engine.h"
-#include "server/api/events.h"
+#include "server/request/events.h"
 #include "server/api/openai_request.h"
 #include "server/models/registry.h"
 #include "server/operation/text_reader.h"

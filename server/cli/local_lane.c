@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "config/settings.h"
-#include "server/batch/stream_lane.h"
+#include "server/operation/stream_lane.h"
 
 int local_lane_open(struct local_lane *l, const char *name, enum model_task task, const struct cli_engine *with,
                     uint32_t streams, bool shifts)

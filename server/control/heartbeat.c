@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "config/settings.h"
-#include "server/batch/batcher.h"
+#include "server/operation/batcher.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"

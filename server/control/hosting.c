@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "config/settings.h"
-#include "server/batch/batcher.h"
+#include "server/operation/batcher.h"
 #include "server/core/log.h"
 #include "server/core/service_manager.h"
 #include "server/models/model_names.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "config/file.h"
-#include "server/batch/batcher.h"
+#include "server/operation/batcher.h"
 #include "server/control/hosting.h"
 #include "server/control/reload.h"
 #include "server/core/clock.h"

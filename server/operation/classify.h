@@ -1,4 +1,4 @@
-/* classify.h - jobs that classify pictures or texts, one or several. They run in batches (batch/picture_lane.h), which
+/* classify.h - jobs that classify pictures or texts, one or several. They run in batches (picture_lane.h), which
  * take inputs of one size from several jobs. */
 #ifndef SERVER_OPERATION_CLASSIFY_H
 #define SERVER_OPERATION_CLASSIFY_H

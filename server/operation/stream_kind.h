@@ -1,6 +1,6 @@
 /* stream_kind.h - what a kind of job provides to run in the slots of a lane of streams: which elements each of its
  * samples is fed, and what becomes of the logits. One table for each kind, in its file in server/kinds/; the lane
- * (server/batch/stream_lane.c) admits, feeds and ends samples, and knows none of the kinds.
+ * (server/operation/stream_lane.c) admits, feeds and ends samples, and knows none of the kinds.
  * Engine thread, except for `look`; nothing here allocates. A pass calls two functions for each stream. */
 #ifndef SERVER_OPERATION_STREAM_KIND_H
 #define SERVER_OPERATION_STREAM_KIND_H

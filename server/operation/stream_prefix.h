@@ -5,8 +5,8 @@
  * take part, those of slots with a state_owner: none that follows a state sent by a client, as such a state does not
  * say how it came about.
  * Engine thread only, except for create and free. */
-#ifndef SERVER_BATCH_STREAM_PREFIX_H
-#define SERVER_BATCH_STREAM_PREFIX_H
+#ifndef SERVER_OPERATION_STREAM_PREFIX_H
+#define SERVER_OPERATION_STREAM_PREFIX_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* stream_lane.h - the streams of one generating model, of text or of pictures: admits jobs to slots, feeds their
  * elements (bytes, sub-pixels) pass by pass, draws the next one of each or tells how probable it was. Engine thread
  * only. All memory is allocated by stream_lane_create. */
-#ifndef SERVER_BATCH_STREAM_LANE_H
-#define SERVER_BATCH_STREAM_LANE_H
+#ifndef SERVER_OPERATION_STREAM_LANE_H
+#define SERVER_OPERATION_STREAM_LANE_H
 
 #include <stdbool.h>
 #include <stdint.h>

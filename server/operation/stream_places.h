@@ -4,8 +4,8 @@
  * A sample that waits for another's prompt (stream_slot.h) has nothing to copy yet: it begins anew. Who runs and who is
  * parked is stream_shares.h's to say. Engine thread only. All memory is allocated at the start; that for parking is
  * used, and so becomes resident, only when somebody is parked. */
-#ifndef SERVER_BATCH_STREAM_PLACES_H
-#define SERVER_BATCH_STREAM_PLACES_H
+#ifndef SERVER_OPERATION_STREAM_PLACES_H
+#define SERVER_OPERATION_STREAM_PLACES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* events.c - see events.h. */
-#include "server/api/events.h"
+#include "server/request/events.h"
 
 #include <stdio.h>
 #include <stdlib.h>

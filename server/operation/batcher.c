@@ -10,7 +10,7 @@
  * With nothing to do the thread sleeps on the queue. A round allocates nothing.
  *
  * `running` and `progress_ns` are written by this thread and read by any; each is meaningful alone. */
-#include "server/batch/batcher.h"
+#include "server/operation/batcher.h"
 
 #include <assert.h>
 #include <malloc.h>
@@ -19,8 +19,8 @@
 #include <stdlib.h>
 
 #include "config/settings.h"
-#include "server/batch/picture_lane.h"
-#include "server/batch/stream_lane.h"
+#include "server/operation/picture_lane.h"
+#include "server/operation/stream_lane.h"
 #include "server/core/clock.h"
 #include "server/core/mailbox.h"
 #include "server/core/metrics.h"

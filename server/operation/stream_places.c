@@ -1,5 +1,5 @@
 /* stream_places.c - see stream_places.h. */
-#include "server/batch/stream_places.h"
+#include "server/operation/stream_places.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "config/settings.h"
 #include "engine/engine.h"
-#include "server/batch/stream_prefix.h"
+#include "server/operation/stream_prefix.h"
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"
 #include "server/operation/stream_kind.h"

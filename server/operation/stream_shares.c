@@ -1,9 +1,9 @@
 /* stream_shares.c - see stream_shares.h. Shares are counted anew for each decision: some hundred comparisons, and only
  * while somebody waits. */
-#include "server/batch/stream_shares.h"
+#include "server/operation/stream_shares.h"
 
 #include "config/limits.h"
-#include "server/batch/stream_places.h"
+#include "server/operation/stream_places.h"
 #include "server/request/job.h"
 
 /* The first job of that client, of those in the first `end` places of jobs; `end`: it has none there. */

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "config/settings.h"
-#include "server/batch/batcher.h"
+#include "server/operation/batcher.h"
 #include "server/control/hosting.h"
 #include "server/core/clock.h"
 #include "server/models/registry.h"

@@ -15,7 +15,7 @@
 
 #include "config/settings.h"
 #include "engine/engine.h"
-#include "server/batch/stream_lane.h"
+#include "server/operation/stream_lane.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
 #include "server/models/hosted_model.h"

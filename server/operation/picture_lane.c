@@ -7,7 +7,7 @@
  * inputs have their logits or when the first of its batches fails, or it is stopped as a whole.
  * A picture whose client left, or whose deadline passed, loses its job at once; its pixels stay in the batch, because
  * taking them out would cost more than they do, unless no picture of the batch is wanted any more. */
-#include "server/batch/picture_lane.h"
+#include "server/operation/picture_lane.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* stream_ahead.c - see stream_ahead.h. */
-#include "server/batch/stream_ahead.h"
+#include "server/operation/stream_ahead.h"
 
-#include "server/batch/stream_places.h"
+#include "server/operation/stream_places.h"
 #include "server/models/hosted_model.h"
 
 enum { TURN_ROWS = 8, TURN_ROWS_MAX = 16 }; /* of a stream in its turn, and of one that has to catch up */

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "config/settings.h"
-#include "server/batch/picture_lane.h"
+#include "server/operation/picture_lane.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
 #include "server/models/registry.h"

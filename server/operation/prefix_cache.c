@@ -5,7 +5,7 @@
  *
  * Invariants: a kept state is in one bucket and once in the list in order of use; `used` chunks are in chains of kept
  * states, all others are free. */
-#include "server/batch/prefix_cache.h"
+#include "server/operation/prefix_cache.h"
 
 #include <assert.h>
 #include <nettle/sha2.h>

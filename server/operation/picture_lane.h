@@ -1,8 +1,8 @@
 /* picture_lane.h - the pictures, or texts, of one classifier: forms batches of waiting jobs and encodes them block by
  * block, or in smaller parts, so that other models get their turn in between. Engine thread only. All memory is
  * allocated by picture_lane_create. */
-#ifndef SERVER_BATCH_PICTURE_LANE_H
-#define SERVER_BATCH_PICTURE_LANE_H
+#ifndef SERVER_OPERATION_PICTURE_LANE_H
+#define SERVER_OPERATION_PICTURE_LANE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* test_stream_shares.c - who runs in a lane of streams: clients have even shares, their jobs too; a further sample
  * takes what nobody waits for and gives it back; all take turns; there is room for who comes next. The rules alone, on
  * places without an engine: what a move does to a stream is tests/http/test_shares.c's. */
-#include "server/batch/stream_shares.h"
+#include "server/operation/stream_shares.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "config/limits.h"
-#include "server/batch/stream_places.h"
+#include "server/operation/stream_places.h"
 #include "server/models/hosted_model.h"
 #include "server/request/job.h"
 #include "tests/support/random.h"

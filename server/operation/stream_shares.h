@@ -11,8 +11,8 @@
  * Room to park is for newcomers: who takes a slot from another may have no more in the lane than could still come into
  * it. Thus half of what is left stays for the next client, however many come.
  * Engine thread only; nothing here allocates after the start. */
-#ifndef SERVER_BATCH_STREAM_SHARES_H
-#define SERVER_BATCH_STREAM_SHARES_H
+#ifndef SERVER_OPERATION_STREAM_SHARES_H
+#define SERVER_OPERATION_STREAM_SHARES_H
 
 #include <stdbool.h>
 #include <stdint.h>

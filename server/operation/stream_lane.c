@@ -14,7 +14,7 @@
  * A pass takes as long as all of its rows do, so a client with one stream would wait for another's sixty at each of its
  * bytes. While clients have very different numbers of streams, those of the ones with many take turns, some in each
  * pass (limit_clients). */
-#include "server/batch/stream_lane.h"
+#include "server/operation/stream_lane.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -23,10 +23,10 @@
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "engine/logits.h"
-#include "server/batch/stream_ahead.h"
-#include "server/batch/stream_places.h"
-#include "server/batch/stream_prefix.h"
-#include "server/batch/stream_shares.h"
+#include "server/operation/stream_ahead.h"
+#include "server/operation/stream_places.h"
+#include "server/operation/stream_prefix.h"
+#include "server/operation/stream_shares.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"

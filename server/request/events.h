@@ -1,6 +1,6 @@
 /* events.h - server-sent events, the pieces of a streamed answer (http.h). HTTP threads; no state. */
-#ifndef SERVER_API_EVENTS_H
-#define SERVER_API_EVENTS_H
+#ifndef SERVER_REQUEST_EVENTS_H
+#define SERVER_REQUEST_EVENTS_H
 
 #include <jansson.h>
 

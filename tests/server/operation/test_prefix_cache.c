@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "config/limits.h"
-#include "server/batch/prefix_cache.h"
+#include "server/operation/prefix_cache.h"
 #include "tests/support/random.h"
 
 enum { BOUND = 150000, STATE_MAX = 30000, PIECE = 4, BYTES_MAX = 64, TWIN_MAX = 64, ROUNDS = 60000 };

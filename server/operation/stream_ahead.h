@@ -5,8 +5,8 @@
  * Rows of one stream that lie in one pass cost half of what they cost one by one, so that streams take turns with some
  * at a time. As a stream comes near the end, its turns come sooner and have fewer, and the pass in which it shifts has
  * fed all but the element drawn last. All of that only takes time off the shift: what is not fed ahead is fed then. */
-#ifndef SERVER_BATCH_STREAM_AHEAD_H
-#define SERVER_BATCH_STREAM_AHEAD_H
+#ifndef SERVER_OPERATION_STREAM_AHEAD_H
+#define SERVER_OPERATION_STREAM_AHEAD_H
 
 #include <stdint.h>
 

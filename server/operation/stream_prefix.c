@@ -1,12 +1,12 @@
 /* stream_prefix.c - see stream_prefix.h. */
-#include "server/batch/stream_prefix.h"
+#include "server/operation/stream_prefix.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 #include "config/settings.h"
 #include "engine/engine.h"
-#include "server/batch/prefix_cache.h"
+#include "server/operation/prefix_cache.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"

@@ -3,8 +3,8 @@
  * with a salt that nobody knows, so that no two are ever taken for each other.
  * Engine thread only, except for create and free. All memory is allocated by prefix_cache_create and counts towards the
  * limit; what was never used of it is not resident. */
-#ifndef SERVER_BATCH_PREFIX_CACHE_H
-#define SERVER_BATCH_PREFIX_CACHE_H
+#ifndef SERVER_OPERATION_PREFIX_CACHE_H
+#define SERVER_OPERATION_PREFIX_CACHE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* batcher.h - the engine thread: takes jobs from the queue, forms passes and batches, runs them and hands the results
  * to the jobs. It alone runs the engines of all models that are served.
  * batcher_start, batcher_stop and batcher_free are for the main thread, everything else is for any thread. */
-#ifndef SERVER_BATCH_BATCHER_H
-#define SERVER_BATCH_BATCHER_H
+#ifndef SERVER_OPERATION_BATCHER_H
+#define SERVER_OPERATION_BATCHER_H
 
 #include <stdbool.h>
 #include <stdint.h>
