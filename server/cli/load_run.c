@@ -272,12 +272,6 @@ static double cpu_seconds(void)
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-static void open_window(struct run *r)
-{
-    r->in_window = true;
-    r->cpu_s = cpu_seconds();
-}
-
 static void close_window(struct run *r, double now_s)
 {
     const double until_s = fmin(now_s, r->end_s);
@@ -366,8 +360,10 @@ static void loop(struct run *r)
         r->arrival_s = r->start_s + load_arrival_gap_s(r->o->seed, 0, r->o->rate);
     while (interrupted == 0) {
         const double now_s = cli_now();
-        if (!r->in_window && !r->closed && now_s >= r->window_s)
-            open_window(r);
+        if (!r->in_window && !r->closed && now_s >= r->window_s) {
+            r->in_window = true;
+            r->cpu_s = cpu_seconds();
+        }
         if (!r->closed)
             send_due(r);
         const bool all_sent = r->measured >= r->o->requests, none_runs = r->idle_count == r->client_count;

@@ -179,7 +179,9 @@ struct call {
     char record[KEY_TEXT_MAX], lease[KEY_TEXT_MAX];
 };
 
-static void begin(const struct store_redis *s, struct call *c, const char *script, const struct session_key *key)
+/* With `arguments` up to a NULL. */
+static void begin(const struct store_redis *s, struct call *c, const char *script, const struct session_key *key,
+                  const char *const *arguments)
 {
     char hex[SESSION_KEY_TEXT];
     session_key_print(key, hex);
@@ -191,11 +193,8 @@ static void begin(const struct store_redis *s, struct call *c, const char *scrip
     redis_command_add_text(&c->command, "2");
     redis_command_add_text(&c->command, c->record);
     redis_command_add_text(&c->command, c->lease);
-}
-
-static void add_text(struct call *c, const char *text)
-{
-    redis_command_add_text(&c->command, text);
+    for (; *arguments != NULL; arguments++)
+        redis_command_add_text(&c->command, *arguments);
 }
 
 static void make_token(struct store_redis *s, char out[SESSION_TOKEN_TEXT + 1])
@@ -203,20 +202,16 @@ static void make_token(struct store_redis *s, char out[SESSION_TOKEN_TEXT + 1])
     (void)snprintf(out, SESSION_TOKEN_TEXT + 1, "%s%016" PRIx64, s->daemon, (uint64_t)atomic_fetch_add(&s->tokens, 1));
 }
 
-static enum status fail(enum status st, const struct error *why, struct error *err)
+static enum status fail(enum status st, const char *why, struct error *err)
 {
     if (st != ERR_NOMEM)
         metrics_counter_add(METRIC_STORE_ERRORS, 0, 1);
-    return error_set(err, st == ERR_NOMEM ? st : ERR_STORE, "the session store %s", why->message);
+    return error_set(err, st == ERR_NOMEM ? st : ERR_STORE, "the session store %s", why);
 }
 
 static enum status fail_of_reply(struct error *err)
 {
-    struct error why;
-    return fail(error_set(&why, ERR_STORE,
-                          "answers what was not expected: something else writes keys with the same "
-                          "prefix"),
-                &why, err);
+    return fail(ERR_STORE, "answers what was not expected: something else writes keys with the same prefix", err);
 }
 
 /* Each script returns a text, whose first letter says what it is. */
@@ -225,7 +220,7 @@ static enum status call(struct store_redis *s, const struct call *c, redisReply 
     struct error why;
     const enum status st = ask(s, &c->command, ret, &why);
     if (st != OK)
-        return fail(st, &why, err);
+        return fail(st, why.message, err);
     if ((*ret)->str[0] == 'N') {
         freeReplyObject(*ret);
         return error_set(err, ERR_NOT_FOUND, "the session store has no such session");
@@ -277,12 +272,7 @@ static bool touch(struct session_store *store, const struct session_key *key, co
                                  "return 'K'\n";
     struct store_redis *s = whole_of(store);
     struct call c;
-    begin(s, &c, script, key);
-    add_text(&c, claim->token);
-    add_text(&c, claim->found);
-    add_text(&c, s->ttl_ms);
-    add_text(&c, s->lease_ms);
-    add_text(&c, s->name);
+    begin(s, &c, script, key, (const char *const[]){claim->token, claim->found, s->ttl_ms, s->lease_ms, s->name, NULL});
     return tell(s, &c.command);
 }
 
@@ -297,9 +287,7 @@ static void let_go(struct session_store *store, const struct session_key *key, c
                                  "return 'K'\n";
     struct store_redis *s = whole_of(store);
     struct call c;
-    begin(s, &c, script, key);
-    add_text(&c, claim->token);
-    add_text(&c, s->ttl_ms);
+    begin(s, &c, script, key, (const char *const[]){claim->token, s->ttl_ms, NULL});
     (void)tell(s, &c.command);
 }
 
@@ -327,11 +315,7 @@ static enum status get(struct session_store *store, const struct session_key *ke
     redisReply *reply;
     if (claim != NULL)
         make_token(s, taken.token);
-    begin(s, &c, script, key);
-    add_text(&c, taken.token);
-    add_text(&c, s->ttl_ms);
-    add_text(&c, s->lease_ms);
-    add_text(&c, s->name);
+    begin(s, &c, script, key, (const char *const[]){taken.token, s->ttl_ms, s->lease_ms, s->name, NULL});
     enum status st = call(s, &c, &reply, err);
     if (st != OK)
         return st;
@@ -362,14 +346,12 @@ static enum status put(struct session_store *store, const struct session_key *ke
                                  "return 'K'\n";
     struct store_redis *s = whole_of(store);
     struct session_claim first = {.found = ""};
+    const struct session_claim *as = claim != NULL ? claim : &first;
     struct call c;
     char said = '\0';
     if (claim == NULL)
         make_token(s, first.token);
-    begin(s, &c, script, key);
-    add_text(&c, claim != NULL ? claim->token : first.token);
-    add_text(&c, claim != NULL ? claim->found : first.found);
-    add_text(&c, s->ttl_ms);
+    begin(s, &c, script, key, (const char *const[]){as->token, as->found, s->ttl_ms, NULL});
     redis_command_add(&c.command, record->bytes, record->size);
     const enum status st = call_for_letter(s, &c, 'L', &said, err);
     if (st == ERR_NOT_FOUND)
@@ -389,7 +371,7 @@ static enum status remove_session(struct session_store *store, const struct sess
     struct store_redis *s = whole_of(store);
     struct call c;
     char said;
-    begin(s, &c, script, key);
+    begin(s, &c, script, key, (const char *const[]){NULL});
     return call_for_letter(s, &c, 'K', &said, err);
 }
 
