@@ -66,9 +66,9 @@ static void pack(struct engine *e, const struct model *m)
 {
     struct engine_core *core = &e->core;
     const struct model_config *c = core->config;
-    const bool heads = mixer_facts(c->mixer.type)->keys == KEYS_PER_HEAD;
+    core->head_keys = mixer_facts(c->mixer.type)->keys == KEYS_PER_HEAD;
     for (uint32_t i = 0; i < core->dims.channels; i++)
-        core->head_of[i] = !heads ? i : i < c->dim ? i / (c->dim / c->mixer.heads) : 0;
+        core->head_of[i] = !core->head_keys ? i : i < c->dim ? i / (c->dim / c->mixer.heads) : 0;
     for (uint32_t i = 0; i < c->depth; i++) {
         block_pack(&core->blocks[i], &core->dims, &m->blocks[i]);
         if (core->mixer->pack != NULL)

@@ -24,17 +24,6 @@ void sampler_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t k
     memcpy(out, c, sizeof c);
 }
 
-void sampler_options_default(struct sampler_options *o)
-{
-    *o = (struct sampler_options){.temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f};
-    memset(o->allowed, 0xff, sizeof o->allowed);
-}
-
-void sampler_init(struct sampler *s, const struct sampler_options *o)
-{
-    *s = (struct sampler){.options = *o};
-}
-
 void sampler_accept(struct sampler *s, uint8_t byte)
 {
     s->history[s->seen++ % SAMPLER_HISTORY] = byte;
@@ -206,7 +195,7 @@ static size_t kept(const struct candidate *c, const struct sampler_options *o)
     return n;
 }
 
-uint8_t sampler_draw(struct sampler *s, const float *logits)
+static uint8_t choose(const struct sampler *s, const float *logits)
 {
     const struct sampler_options *o = &s->options;
     assert(o->temperature >= 0.0f && o->top_p > 0.0f && o->repetition_penalty > 0.0f);
@@ -215,7 +204,6 @@ uint8_t sampler_draw(struct sampler *s, const float *logits)
         z[b] = (double)logits[b];
     adjust(z, s);
     const double u = uniform(s);
-    s->draws++;
     const uint8_t best = largest(z);
     if (o->temperature == 0.0f)
         return best;
@@ -237,4 +225,12 @@ uint8_t sampler_draw(struct sampler *s, const float *logits)
             return (uint8_t)c[i].byte;
     }
     return (uint8_t)c[n - 1].byte;
+}
+
+uint8_t sampler_draw(struct sampler *s, const float *logits)
+{
+    const uint8_t byte = choose(s, logits);
+    s->draws++;
+    sampler_accept(s, byte);
+    return byte;
 }

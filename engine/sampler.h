@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "config/limits.h"
 
@@ -37,14 +38,22 @@ struct sampler {
     uint64_t seen;                    /* bytes ever put into history */
 };
 
-void sampler_options_default(struct sampler_options *o); /* seed 0 */
+/* Seed 0. */
+static inline void sampler_options_default(struct sampler_options *o)
+{
+    *o = (struct sampler_options){.temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f};
+    memset(o->allowed, 0xff, sizeof o->allowed);
+}
 /* Is there a byte that may be drawn? With `utf8` that is one that a character begins with, and that an allowed byte can
  * follow. */
 bool sampler_can_draw(const struct sampler_options *o);
-void sampler_init(struct sampler *s, const struct sampler_options *o);
-/* Record a byte of the prompt, or one that was drawn. */
+static inline void sampler_init(struct sampler *s, const struct sampler_options *o)
+{
+    *s = (struct sampler){.options = *o};
+}
+/* Record a byte of the prompt. */
 void sampler_accept(struct sampler *s, uint8_t byte);
-/* Choose the next byte from logits [256], finite. Counts as a draw; the caller accepts the byte. */
+/* Choose the next byte from logits [256], finite, and record it. Counts as a draw. */
 uint8_t sampler_draw(struct sampler *s, const float *logits);
 
 static inline bool sampler_allows(const struct sampler_options *o, size_t byte)

@@ -89,7 +89,7 @@ static struct layer_pass layer_pass_of(const struct engine_core *e, uint32_t lay
         .group_floats = group_floats(b),
         .slices = (e->dims.channels / LANES + TASK_GROUPS - 1) / TASK_GROUPS,
         .half = half_ring(b),
-        .by_head = mixer_facts(e->config->mixer.type)->keys == KEYS_PER_HEAD,
+        .by_head = e->head_keys,
     };
 }
 

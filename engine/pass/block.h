@@ -54,6 +54,7 @@ struct engine_core {
     struct packed_norm norm;
     struct gemm head;
     void *mixing;      /* [depth] of the mixer's block_bytes */
+    bool head_keys;    /* KEYS_PER_HEAD */
     uint32_t *head_of; /* [channels] -> index of its key: with KEYS_PER_HEAD its head, 0 in the padding; else itself */
 };
 

@@ -217,11 +217,6 @@ bool auth_may_use(const struct auth_grant *g, const char *model)
     return false;
 }
 
-const char *auth_name(const struct auth_grant *g)
-{
-    return g->key != NULL ? g->key->name : NULL;
-}
-
 unsigned auth_metrics_label(const struct auth_grant *g)
 {
     return g->meter != NULL ? g->meter->metrics_label : 0;

@@ -79,7 +79,10 @@ enum status auth_use_begin(struct auth_grant *g, uint64_t now_ns, uint64_t recei
 void auth_use_end(struct auth_grant *g, uint64_t now_ns, uint64_t bytes);
 
 /* The key's name and its label in the metrics; NULL and 0 for a zeroed grant. */
-const char *auth_name(const struct auth_grant *g);
+static inline const char *auth_name(const struct auth_grant *g)
+{
+    return g->key != NULL ? g->key->name : NULL;
+}
 unsigned auth_metrics_label(const struct auth_grant *g);
 /* The key as a client; a zeroed grant's is unknown. A key that is replaced under the same name is another client. */
 struct client_id auth_client_id(const struct auth_grant *g);

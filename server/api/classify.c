@@ -18,9 +18,9 @@
 #include "server/operation/request_picture.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "server/request/request_head.h"
 #include "server/request/request_job.h"
 #include "server/request/request_model.h"
-#include "server/request/request_head.h"
 #include "server/request/service.h"
 
 enum { TOP_K_DEFAULT = 5, PARAM_MAX = 32 };
@@ -167,8 +167,7 @@ static enum status read_input(struct request *x, const struct fields *f, const s
 enum status api_classify(struct request *x, struct error *err)
 {
     const struct settings *settings = x->service->settings;
-    struct given g = {.is_json = request_type_is(x, "application/json"),
-                      .is_form = request_type_is(x, "multipart/form-data")};
+    struct given g = {.is_json = x->type == TYPE_JSON, .is_form = x->type == TYPE_FORM};
     struct fields f = {.top_k = TOP_K_DEFAULT};
     json_t *object = NULL;
     x->state = request_alloc(x, sizeof(struct classification), err);

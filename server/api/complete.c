@@ -8,18 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/request/events.h"
 #include "server/api/generate_request.h"
 #include "server/media/picture_grid.h"
 #include "server/media/png.h"
 #include "server/models/registry.h"
 #include "server/operation/complete.h"
 #include "server/operation/request_picture.h"
+#include "server/request/events.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "server/request/request_head.h"
 #include "server/request/request_job.h"
 #include "server/request/request_model.h"
-#include "server/request/request_head.h"
 #include "server/request/service.h"
 #include "server/request/workers.h"
 
@@ -138,11 +138,10 @@ static enum request_piece say_finish(struct request *x, char **piece, size_t *by
     struct completion *state = x->state;
     const json_int_t given = in->known_count, generated = r->generated;
     state->said_finish = true;
-    request_job_note_times(x);
     if (r->status != OK)
         return event_say(NULL, event_describe_error(x), piece, bytes);
     return event_say(NULL,
-                     json_pack("{s:s, s:{s:I, s:I, s:I}, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish),
+                     json_pack("{s:s, s:{s:I, s:I, s:I}, s:o, s:I, s:s}", "finish_reason", job_finish_words[r->finish],
                                "usage", "prompt_tokens", given, "completion_tokens", generated, "total_tokens",
                                given + generated, "timings", request_job_timings(x), "seed",
                                (json_int_t)in->sampler.seed, "model", j->model->model->name),

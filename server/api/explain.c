@@ -17,9 +17,9 @@
 #include "server/operation/request_picture.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "server/request/request_head.h"
 #include "server/request/request_job.h"
 #include "server/request/request_model.h"
-#include "server/request/request_head.h"
 #include "server/request/service.h"
 #include "server/request/workers.h"
 
@@ -193,11 +193,13 @@ static enum status plan_map(struct request *x, const char *size, const struct mu
     return st == OK ? classify_make_room(&x->job, false, err) : st;
 }
 
-static void plan_biases(struct request *x)
+static enum status plan_biases(struct request *x, struct error *err)
 {
-    job_begin(&x->job, &job_kind_work, NULL);
+    if (job_begin(&x->job, &job_kind_work, 0, err) == NULL)
+        return ERR_NOMEM;
     x->job.work.conclude = conclude_biases;
     x->job.work.conclude_bytes = 6 * drawn_pixels(x->state);
+    return OK;
 }
 
 enum status api_explain(struct request *x, struct error *err)
@@ -213,7 +215,7 @@ enum status api_explain(struct request *x, struct error *err)
     if (st == OK)
         st = resolve(x, &f, err);
     if (st == OK && s->what.view == EXPLAIN_BIASES)
-        plan_biases(x);
+        st = plan_biases(x, err);
     else if (st == OK)
         st = plan_map(x, json_string_value(f.size), &given, err);
     return st == OK ? request_run_job(x, answer) : st;

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "config/json_memory.h"
-#include "server/request/events.h"
 #include "server/api/generate_request.h"
 #include "server/api/generate_session.h"
 #include "server/api/session_work.h"
@@ -19,6 +18,7 @@
 #include "server/core/log.h"
 #include "server/models/registry.h"
 #include "server/operation/text_reader.h"
+#include "server/request/events.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/request_job.h"
@@ -110,7 +110,7 @@ static void describe_text(json_t *to, const struct generation *g, const struct w
     json_put(to, "text", json_stringn(t->text, t->text_bytes));
     json_put(to, "index", json_integer(index));
     json_put(to, "tokens", json_integer((json_int_t)t->generated));
-    json_put(to, "finish_reason", json_string(job_finish_word(t->finish)));
+    json_put(to, "finish_reason", json_string(job_finish_words[t->finish]));
     if (g->bytes_base64)
         json_put(to, "bytes_base64", reply_base64((const uint8_t *)t->bytes, t->size));
     if (t->told != NULL)
@@ -194,11 +194,10 @@ static enum request_piece say_finish(struct request *x, char **piece, size_t *by
     const struct job_result *r = job_result(j);
     struct generation *g = x->state;
     g->said_finish = true;
-    request_job_note_times(x);
     g->place.is_end = !g->is_cut_off;
     if (r->status != OK || is_beyond_end(g, j))
         return say_failure(x, piece, bytes);
-    json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
+    json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_words[r->finish], "usage",
                               describe_usage(j), "timings", request_job_timings(x), "seed",
                               (json_int_t)generate_job_of(j)->in.sampler.seed, "model", j->model->model->name);
     if (g->return_state)
@@ -257,7 +256,7 @@ static enum request_piece read_piece(struct request *x, char **piece, size_t *by
             g->is_cut_off |= p.is_cut_off;
             if (is_several(&x->job))
                 return say(g,
-                           json_pack("{s:i, s:s}", "index", (int)p.sample, "finish_reason", job_finish_word(p.finish)),
+                           json_pack("{s:i, s:s}", "index", (int)p.sample, "finish_reason", job_finish_words[p.finish]),
                            piece, bytes);
             break; /* with one text, its end is the last event */
         }
@@ -280,7 +279,7 @@ static enum status find_place(struct request *x, const struct generate_request *
         return OK;
     g->place = stream_place_begin(r, e);
     g->silent_ns = clock_now_ns();
-    const enum status st = stream_place_check(from, &g->place, x, r, e, err);
+    const enum status st = stream_place_check(from, &g->place, r, e, err);
     g->place.bytes = from->bytes;
     return st;
 }
@@ -300,8 +299,6 @@ static enum status begin_job(struct request *x, struct generate_request *r, cons
         st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st == OK)
         st = generate_session_open(g->session, r, e, err);
-    if (st == OK)
-        st = generate_check_room(&r->in, e, err);
     if (st == OK)
         st = find_place(x, r, from, e, err);
     if (st != OK)
@@ -352,7 +349,7 @@ static enum status generate(struct request *x, struct error *err)
         st = generate_request_name_session(&r, request_header(x, SESSION_HEADER), err);
     r.in.stream = events_wanted(x, r.stream);
     if (st == OK)
-        st = stream_place_take(&from, x, &r, err);
+        st = stream_place_take(&from, request_header(x, STREAM_PLACE_HEADER), &r, err);
     if (st == OK)
         st = from.is_end ? answer_nothing(x) : run(x, &r, &from, err);
     else
@@ -398,7 +395,7 @@ enum status api_generate_events(struct request *x, struct error *err)
         st = generate_request_read_query(&r, x->query, x->service->settings, err);
     r.in.stream = true;
     if (st == OK)
-        st = stream_place_take(&from, x, &r, err);
+        st = stream_place_take(&from, request_header(x, STREAM_PLACE_HEADER), &r, err);
     if (st == OK && from.is_end)
         st = answer_nothing(x);
     else if (st == OK && strcmp(x->method, "HEAD") == 0) /* nobody would read the text */

@@ -62,8 +62,8 @@ static void reply_begin(struct inference_reply *r)
 }
 
 /* The binary part's bytes from `before` on belong to this output. Takes `data`, which is NULL for binary output. */
-static void add_output(struct inference_reply *r, const char *name, const char *type, bool binary, json_t *data, long before,
-                size_t rows, size_t columns)
+static void add_output(struct inference_reply *r, const char *name, const char *type, bool binary, json_t *data,
+                       long before, size_t rows, size_t columns)
 {
     json_t *output = json_pack("{s:s, s:s, s:[I]}", "name", name, "datatype", type, "shape", (json_int_t)rows);
     if (columns > 0)
@@ -77,7 +77,7 @@ static void add_output(struct inference_reply *r, const char *name, const char *
 
 /* Add an output: numbers [rows, columns]. */
 static void reply_add_numbers(struct inference_reply *r, const char *name, bool binary, const float *values,
-                                 size_t rows, size_t columns)
+                              size_t rows, size_t columns)
 {
     if (r->failed)
         return;
@@ -93,7 +93,7 @@ static void reply_add_numbers(struct inference_reply *r, const char *name, bool 
 
 /* Add an output: texts, [rows] or, with columns > 0, [rows, columns]. */
 static void reply_add_texts(struct inference_reply *r, const char *name, bool binary,
-                               const struct inference_text *texts, size_t rows, size_t columns)
+                            const struct inference_text *texts, size_t rows, size_t columns)
 {
     if (r->failed)
         return;
@@ -126,7 +126,7 @@ static char *join(const char *head, size_t head_size, const char *bytes, size_t 
 
 /* Answer and clear. id may be NULL. Returns OK. */
 static enum status reply_finish(struct inference_reply *r, struct request *x, const char *model, const char *version,
-                                 const char *id)
+                                const char *id)
 {
     json_t *head = json_pack("{s:s, s:s, s:O}", "model_name", model, "model_version", version, "outputs", r->outputs);
     if (id != NULL)
@@ -250,7 +250,7 @@ static enum status answer_texts(struct request *x, struct error *err)
     const struct whole_text *texts = text_reader_read_all(s->reader, true, NULL, NULL);
     reply.failed |= texts == NULL;
     for (size_t i = 0; i < count && texts != NULL; i++) {
-        const char *word = job_finish_word(texts[i].finish);
+        const char *word = job_finish_words[texts[i].finish];
         out[i] = (struct inference_text){texts[i].text, texts[i].text_bytes, texts[i].bytes, texts[i].size};
         finishes[i] = (struct inference_text){word, strlen(word), word, strlen(word)};
     }
@@ -370,8 +370,6 @@ static enum status generate(struct request *x, const struct inference_request *q
         st = inference_read_prompts(&r.in, t, err);
     if (st == OK)
         st = generate_request_check(&r.in, err);
-    if (st == OK)
-        st = generate_check_room(&r.in, x->job.model, err);
     if (st == OK)
         st = text_reader_begin(&s->reader, &x->job, &r.in, r.in.max_tokens, false, err);
     generate_request_clear(&r);

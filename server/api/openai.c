@@ -15,10 +15,10 @@
 #include "config/settings.h"
 #include "config/utf8.h"
 #include "engine/engine.h"
-#include "server/request/events.h"
 #include "server/api/openai_request.h"
 #include "server/models/registry.h"
 #include "server/operation/text_reader.h"
+#include "server/request/events.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/request_job.h"
@@ -200,7 +200,7 @@ static void tell(bool is_chat, json_t *told, const struct text_piece *p, size_t 
 /* OpenAI's words are only stop and length; a text that ended early for another reason counts as length. */
 static const char *finish_word(enum job_finish finish)
 {
-    return job_finish_word(finish == FINISH_STOP ? FINISH_STOP : FINISH_LENGTH);
+    return job_finish_words[finish == FINISH_STOP ? FINISH_STOP : FINISH_LENGTH];
 }
 
 static json_t *describe_usage(const struct job *j)
@@ -265,7 +265,7 @@ static void list_choices(json_t *list, const struct completion *c, const struct 
         const uint32_t which = samples > c->returned ? best_of(all, samples, told) : i;
         const struct whole_text *one = &all[which];
         json_append(list, describe_choice(c->is_chat, OPENAI_WHOLE, one->text, one->text_bytes,
-                                                 (uint32_t)json_array_size(list), one->told, finish_word(one->finish)));
+                                          (uint32_t)json_array_size(list), one->told, finish_word(one->finish)));
     }
 }
 
@@ -304,8 +304,8 @@ static enum request_piece say_sample_end(const struct request *x, const struct t
                                          size_t *bytes)
 {
     const struct completion *c = x->state;
-    return say_chunk(x, describe_choice(c->is_chat, OPENAI_END, "", 0, p->sample, NULL, finish_word(p->finish)),
-                     piece, bytes);
+    return say_chunk(x, describe_choice(c->is_chat, OPENAI_END, "", 0, p->sample, NULL, finish_word(p->finish)), piece,
+                     bytes);
 }
 
 static enum request_piece say_text(const struct request *x, const struct text_piece *p, char **piece, size_t *bytes)
@@ -326,7 +326,6 @@ static enum request_piece say_end(struct request *x, char **piece, size_t *bytes
     static const char done[] = "data: [DONE]\n\n";
     struct completion *c = x->state;
     if (c->next == TEXTS) {
-        request_job_note_times(x);
         c->next = c->include_usage ? USAGE : DONE;
         if (job_result(&x->job)->status != OK) {
             c->next = END;
@@ -406,9 +405,8 @@ static enum status write_prompt(struct openai_request *r, const struct hosted_mo
 static enum status begin_job(struct request *x, bool is_chat, struct openai_request *r, struct error *err)
 {
     struct completion *c = x->state;
-    enum status st = generate_check_room(&r->in, x->job.model, err);
-    if (st == OK)
-        st = text_reader_begin(&c->reader, &x->job, &r->in, x->service->settings->stream_buffer_bytes, r->echo, err);
+    const enum status st =
+        text_reader_begin(&c->reader, &x->job, &r->in, x->service->settings->stream_buffer_bytes, r->echo, err);
     if (st == OK && is_chat && !r->in.stream)
         x->job.answer_bytes += (size_t)r->in.n * r->in.max_tokens * r->in.logprobs * NUMBER_MORE_BYTES;
     return st;

@@ -14,9 +14,9 @@
 #include "server/operation/score.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "server/request/request_head.h"
 #include "server/request/request_job.h"
 #include "server/request/request_model.h"
-#include "server/request/request_head.h"
 #include "server/request/service.h"
 
 /* Texts are borrowed from the JSON. */
@@ -83,8 +83,8 @@ static enum status answer(struct request *x, struct error *err)
 static bool is_json(const struct request *x)
 {
     size_t at = 0;
-    if (!request_type_is_unsaid(x))
-        return request_type_is(x, "application/json");
+    if (x->type != 0)
+        return x->type == TYPE_JSON;
     while (at < x->body.size && isspace(x->body.bytes[at]))
         at++;
     return at < x->body.size && x->body.bytes[at] == '{';

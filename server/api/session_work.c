@@ -105,7 +105,8 @@ enum status session_work_run(struct request *x, struct session_work *k, session_
 {
     const struct service *s = x->service;
     struct job *j = &x->job;
-    job_begin(j, &job_kind_work, NULL);
+    if (job_begin(j, &job_kind_work, 0, err) == NULL)
+        return ERR_NOMEM;
     j->work.arg = k;
     j->work.conclude = conclude;
     j->work.conclude_ns = STORED_NS;

@@ -11,7 +11,6 @@
 #include "server/core/little_endian.h"
 #include "server/models/hosted_model.h"
 
-#define HEADER "Last-Event-ID"
 #define EXPECTED "expected the id of an event of a stream of /generate"
 
 _Static_assert(sizeof "1.1fffffffffffff.0123456789abcdef.01234567.0123456789abcdef.01234567.ffffffff.z" <=
@@ -152,30 +151,21 @@ bool stream_place_read(struct stream_place *ret, const char *id)
 
 /* ---- requests -------------------------------------------------------------------------------------------------- */
 
-/* The header, or else the field; NULL: there is neither. */
-static const char *asked_by(const struct request *x, const struct generate_request *r, const char **param)
-{
-    const char *header = request_header(x, HEADER);
-    *param = HEADER;
-    if (header != NULL && header[0] != '\0') /* an empty one: no event has told one */
-        return header;
-    *param = "from";
-    return r->place[0] != '\0' ? r->place : NULL;
-}
-
-enum status stream_place_take(struct stream_place *ret, const struct request *x, struct generate_request *r,
+enum status stream_place_take(struct stream_place *ret, const char *header, struct generate_request *r,
                               struct error *err)
 {
-    const char *param, *id = asked_by(x, r, &param);
+    const bool by_header = header != NULL && header[0] != '\0'; /* an empty one: no event has told one */
+    const char *id = by_header ? header : r->place, *param = by_header ? STREAM_PLACE_HEADER : "from";
     struct stream_place p = {.is_given = false};
     *ret = p;
     if (r->in.moves && !r->in.stream)
         return error_set_param(err, ERR_ARGUMENT, "moves",
                                "\"moves\" is true, and the request is for the whole text; expected \"stream\": true");
-    if (id == NULL)
+    if (id[0] == '\0')
         return OK;
     if (!stream_place_read(&p, id))
         return error_set_param(err, ERR_ARGUMENT, param, "\"%s\" is \"%s\"; " EXPECTED, param, json_quote(id).text);
+    p.param = param;
     *ret = p;
     if (p.is_end)
         return OK;
@@ -216,12 +206,10 @@ struct stream_place stream_place_begin(const struct generate_request *r, const s
 }
 
 enum status stream_place_check(const struct stream_place *asked, const struct stream_place *begin,
-                               const struct request *x, const struct generate_request *r, const struct hosted_model *e,
-                               struct error *err)
+                               const struct generate_request *r, const struct hosted_model *e, struct error *err)
 {
-    const char *param;
+    const char *param = asked->param;
     const uint64_t most = r->in.max_tokens + (r->echo ? r->in.prompt_bytes : 0);
-    (void)asked_by(x, r, &param);
     if (!asked->is_given)
         return OK;
     if (asked->model != begin->model)

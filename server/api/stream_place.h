@@ -22,19 +22,23 @@
 
 struct hosted_model;
 
+/* What names a place. */
+#define STREAM_PLACE_HEADER "Last-Event-ID"
+
 struct stream_place {
     uint64_t seed, model, request;
     uint32_t arithmetic, beginning;
     uint32_t bytes; /* that the client has */
     bool is_given;  /* else all is 0: there is none */
     bool is_several, is_end;
+    const char *param; /* the header or field that said it; constant */
 };
 
-/* What the request asks to go on after: what the header Last-Event-ID says, which an EventSource keeps up to date, or
- * else the field "from". Its seed becomes the request's. If the text is known to have no more, nothing else was looked
+/* What the request asks to go on after: what the header Last-Event-ID says (NULL: there is none), which an EventSource
+ * keeps up to date, or else the field "from". Its seed becomes the request's. If the text is known to have no more, nothing else was looked
  * at. r->in.stream is known. Errors: ERR_ARGUMENT: it is no such id, or the request is not for one stream of one text;
  * ERR_CONFLICT: it names another seed. */
-enum status stream_place_take(struct stream_place *ret, const struct request *x, struct generate_request *r,
+enum status stream_place_take(struct stream_place *ret, const char *header, struct generate_request *r,
                               struct error *err);
 
 /* The place before the first byte of the text of `r`, whose state or session is open. */
@@ -42,8 +46,7 @@ struct stream_place stream_place_begin(const struct generate_request *r, const s
 /* Is `asked`, if it is given, a place in the text that begins at `begin`? Errors: ERR_CONFLICT, ERR_ARGUMENT, with what
  * differs and the header or field. */
 enum status stream_place_check(const struct stream_place *asked, const struct stream_place *begin,
-                               const struct request *x, const struct generate_request *r, const struct hosted_model *e,
-                               struct error *err);
+                               const struct generate_request *r, const struct hosted_model *e, struct error *err);
 
 /* False: `id` is none, and *ret is unchanged. */
 bool stream_place_read(struct stream_place *ret, const char *id);

@@ -13,8 +13,8 @@
 #include "server/cli/remote.h"
 #include "server/cli/sampling.h"
 #include "server/cli/text_output.h"
-#include "server/operation/stops.h"
 #include "server/operation/generate.h"
+#include "server/operation/stops.h"
 
 #define RING_BYTES 4096  /* of text that waits to be put out, which is done after each pass */
 #define RETRIES_MAX 1000 /* an hour */
@@ -111,7 +111,7 @@ static int generate(struct local_lane *l, const struct generate_options *r, uint
     if (code == CLI_OK)
         code = draw(l, j, r, &out);
     if (code == CLI_OK) {
-        struct generate_ending end = {.finish = job_finish_word(job_result(j)->finish),
+        struct generate_ending end = {.finish = job_finish_words[job_result(j)->finish],
                                       .generated = job_result(j)->generated,
                                       .dropped = j->dropped,
                                       .seed = (json_int_t)r->sampler.seed};

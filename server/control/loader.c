@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "config/file.h"
-#include "server/operation/batcher.h"
 #include "server/control/hosting.h"
 #include "server/control/reload.h"
 #include "server/core/clock.h"
@@ -18,6 +17,7 @@
 #include "server/core/mailbox.h"
 #include "server/core/queue.h"
 #include "server/models/registry.h"
+#include "server/operation/batcher.h"
 #include "server/request/job.h"
 
 struct loader {
@@ -61,12 +61,11 @@ static void free_report(void *change)
 
 enum status loader_begin(struct job *j, enum loader_action action, const char *model, struct error *err)
 {
-    struct loader_change *c = job_alloc(j, sizeof *c, err);
+    struct loader_change *c = job_begin(j, &job_kind_change, sizeof *c, err);
     if (c == NULL || job_defer(j, free_report, c, err) != OK)
         return ERR_NOMEM;
     c->action = action;
     (void)snprintf(c->model, sizeof c->model, "%s", model);
-    job_begin(j, &job_kind_change, c);
     return OK;
 }
 

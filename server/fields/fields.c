@@ -1,8 +1,6 @@
 /* fields.c - see fields.h. */
 #include "server/fields/fields.h"
 
-#include <float.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -211,9 +209,4 @@ uint64_t request_draw_seed(void)
     uint64_t seed = 0;
     (void)!getrandom(&seed, sizeof seed, 0); /* cannot fail once the kernel has started; 0 is a seed too */
     return seed & SEED_MAX;
-}
-
-float request_positive(double value)
-{
-    return fmaxf((float)value, FLT_MIN);
 }

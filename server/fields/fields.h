@@ -3,7 +3,9 @@
 #ifndef SERVER_FIELDS_FIELDS_H
 #define SERVER_FIELDS_FIELDS_H
 
+#include <float.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -75,6 +77,9 @@ enum status fields_refuse(const struct field_list *list, const char *kind, const
 /* A random seed for a request that gives none: 0 .. SEED_MAX. */
 uint64_t request_draw_seed(void);
 /* A positive number that stays positive as a float32. */
-float request_positive(double value);
+static inline float request_positive(double value)
+{
+    return fmaxf((float)value, FLT_MIN);
+}
 
 #endif

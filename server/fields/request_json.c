@@ -53,25 +53,26 @@ static enum status refuse_number(const uint8_t *body, const json_error_t *fault,
 static enum status parse(json_t **ret, const uint8_t *body, size_t size, unsigned values_max, struct error *err)
 {
     json_error_t fault;
-    bool lacked_memory;
+    bool lacked_memory = false;
     if (size == 0)
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected a JSON object");
-    const char *picture = picture_media_type(body, size);
+    const char *excess = find_excess(body, size, values_max);
+    json_t *object = NULL;
+    if (excess == NULL)
+        object = json_scan((const char *)body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault, &lacked_memory);
+    if (lacked_memory)
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    const char *picture = object == NULL ? picture_media_type(body, size) : NULL;
     if (picture != NULL)
         return error_set(
             err, ERR_ARGUMENT,
             "the body is a picture (%s); expected a JSON object. /classify takes pictures, declared as what "
             "they are or as nothing",
             picture);
-    const char *excess = find_excess(body, size, values_max);
     if (excess != NULL)
         return error_set(err, ERR_ARGUMENT,
                          "the body's JSON %s; expected at most %d levels and %u of the characters , : [ {", excess,
                          JSON_DEPTH_MAX, values_max);
-    json_t *object =
-        json_scan((const char *)body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault, &lacked_memory);
-    if (lacked_memory)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     if (object == NULL && json_error_code(&fault) == json_error_numeric_overflow)
         return refuse_number(body, &fault, err);
     if (object == NULL)

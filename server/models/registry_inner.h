@@ -14,7 +14,8 @@ struct registry {
     size_t count;
     struct registry_model rows[REGISTRY_MODELS_MAX];
     struct queue *wake;
-    char defaults[SETTING_TEXT_MAX + 1]; /* the setting default_models */
+    char defaults[SETTING_TEXT_MAX +
+                  2]; /* the setting default_models: names, each with its NUL; an empty one ends them */
     char aliases[SETTING_TEXT_MAX + 1];
 };
 

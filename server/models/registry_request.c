@@ -112,9 +112,8 @@ static enum status find_named_locked(struct registry *r, const char *name, int t
 /* NULL: none. */
 static struct registry_model *find_default_locked(struct registry *r, int task, const struct registry_choice *among)
 {
-    struct list_item item;
-    for (const char *at = list_begin(r->defaults); list_next(&at, &item);) {
-        struct registry_model *row = registry_find_locked(r, item.text, item.size);
+    for (const char *name = r->defaults; *name != '\0'; name += strlen(name) + 1) {
+        struct registry_model *row = registry_find_locked(r, name, strlen(name));
         if (row != NULL && can_serve(row) && is_among(row, task, among))
             return row;
     }
@@ -192,7 +191,11 @@ bool registry_is_default(struct registry *r, const char *name, const struct regi
 void registry_set_names(struct registry *r, const char *defaults, const char *aliases)
 {
     (void)pthread_mutex_lock(&r->lock);
-    (void)snprintf(r->defaults, sizeof r->defaults, "%s", defaults);
+    char *end = r->defaults; /* no longer than the setting, whose commas become NULs */
+    struct list_item item;
+    for (const char *at = list_begin(defaults); list_next(&at, &item); end += item.size > 0 ? item.size + 1 : 0)
+        (void)snprintf(end, item.size + 1, "%.*s", (int)item.size, item.text);
+    *end = '\0';
     (void)snprintf(r->aliases, sizeof r->aliases, "%s", aliases);
     (void)pthread_mutex_unlock(&r->lock);
 }

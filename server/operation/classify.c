@@ -24,11 +24,10 @@ static uint32_t cost_of(const struct hosted_model *model, const struct picture_i
 
 enum status classify_begin(struct job *j, struct error *err)
 {
-    struct classify_job *c = job_alloc(j, sizeof *c, err);
+    struct classify_job *c = job_begin(j, &job_kind_classify, sizeof *c, err);
     if (c == NULL)
         return ERR_NOMEM;
     c->job = j;
-    job_begin(j, &job_kind_classify, c);
     return OK;
 }
 

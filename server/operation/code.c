@@ -10,11 +10,10 @@
 enum status code_begin(struct job *j, const struct job_kind *kind, struct archive_blocks *in, struct error *err)
 {
     assert(in->count >= 1);
-    struct code_job *c = job_alloc(j, sizeof *c, err);
+    struct code_job *c = job_begin(j, kind, sizeof *c, err);
     if (c == NULL || (c->coders = job_alloc(j, in->count * sizeof *c->coders, err)) == NULL)
         return ERR_NOMEM;
     c->in = in;
-    job_begin(j, kind, c);
     if (kind == &job_kind_compress)
         j->given = in->text_bytes;
     else

@@ -21,11 +21,10 @@ void complete_fill(struct job *j, const uint8_t *known)
 enum status complete_begin(struct job *j, const struct complete_input *in, struct error *err)
 {
     assert(in->samples >= 1 && in->samples <= COMPLETE_SAMPLES_MAX && in->known_count < in->total);
-    struct complete_job *c = job_alloc(j, sizeof *c, err);
+    struct complete_job *c = job_begin(j, &job_kind_complete, sizeof *c, err);
     if (c == NULL || (c->pixels = job_alloc(j, (size_t)in->samples * in->total, err)) == NULL)
         return ERR_NOMEM;
     c->in = *in;
-    job_begin(j, &job_kind_complete, c);
     j->given = in->known_count;
     j->most = (uint64_t)in->samples * (in->total - in->known_count);
     j->answer_bytes = (size_t)in->samples * in->total;
@@ -90,7 +89,6 @@ static void look(struct stream_slot *s, const struct stream_logits *logits)
     if (s->choice == NULL)
         return;
     const uint8_t value = sampler_draw(sampler, s->choice);
-    sampler_accept(sampler, value);
     c->streams[s->sample].drawn = value;
 }
 

@@ -15,12 +15,11 @@ enum status embed_begin(struct job *j, const struct embed_input *in, struct erro
 {
     assert(in->count >= 1 && in->count <= GENERATE_PROMPTS_MAX);
     const uint32_t dim = engine_info(j->model->engine)->dim;
-    struct embed_job *c = job_alloc(j, sizeof *c, err);
+    struct embed_job *c = job_begin(j, &job_kind_embed, sizeof *c, err);
     if (c == NULL || (c->sums = job_alloc(j, (size_t)in->count * dim * sizeof *c->sums, err)) == NULL)
         return ERR_NOMEM;
     c->in = *in;
     c->dim = dim;
-    job_begin(j, &job_kind_embed, c);
     j->given = in->ends[in->count - 1];
     return OK;
 }

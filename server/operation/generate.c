@@ -98,7 +98,10 @@ enum status generate_begin(struct job *j, const struct generate_input *in, size_
     assert(in->prompt_count >= 1 && in->prompt_count <= GENERATE_PROMPTS_MAX && in->n >= 1);
     assert(in->prompt_count * in->n <= GENERATE_SAMPLES_MAX && in->logprobs <= 1 + GENERATE_LIKELIEST_MAX);
     assert(in->ends[in->prompt_count - 1] == in->prompt_bytes);
-    struct generate_job *g = job_alloc(j, sizeof *g, err);
+    const enum status st = generate_check_room(in, j->model, err);
+    if (st != OK)
+        return st;
+    struct generate_job *g = job_begin(j, &job_kind_generate, sizeof *g, err);
     if (g == NULL)
         return ERR_NOMEM;
     g->job = j;
@@ -111,7 +114,6 @@ enum status generate_begin(struct job *j, const struct generate_input *in, size_
         g->in.from.memory = NULL; /* not taken */
         return ERR_NOMEM;
     }
-    job_begin(j, &job_kind_generate, g);
     j->given = in->prompt_bytes - in->from.pending_count; /* what a state has pending was given before */
     j->most = (uint64_t)g->sample_count * in->max_tokens;
     j->streams = in->stream;

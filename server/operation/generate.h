@@ -98,7 +98,8 @@ static inline struct generate_job *generate_job_of(const struct job *j)
 /* ---- HTTP threads ---------------------------------------------------------------------------------------------- */
 
 /* Begin a job of this kind, which has its model; on OK the job owns the memory that `in` points to. ring_bytes: how much
- * output of a sample may wait to be read; for whole answers at least max_tokens. Errors: ERR_NOMEM. */
+ * output of a sample may wait to be read; for whole answers at least max_tokens. Errors: ERR_NOMEM, as
+ * generate_check_room. */
 enum status generate_begin(struct job *j, const struct generate_input *in, size_t ring_bytes, struct error *err);
 
 /* Where to put what is read: [size_max] bytes and, if the job gives them, in.logprobs natural logarithms of
@@ -116,7 +117,7 @@ struct generate_reading {
     enum job_finish finish;
     bool is_cut_off; /* because the daemon stops, so that the text can go on elsewhere */
 };
-/* Of a job that refuses it: is there a prompt too long for the model's context? Errors: ERR_ARGUMENT ("prompt"). */
+/* Of a job that refuses it, as generate_begin asks: is there a prompt too long for the model's context? Errors: ERR_ARGUMENT ("prompt"). */
 enum status generate_check_room(const struct generate_input *in, const struct hosted_model *model, struct error *err);
 
 /* The next event: bytes of a sample, or another one. Samples take turns. */

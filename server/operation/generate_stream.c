@@ -160,7 +160,6 @@ static void look(struct stream_slot *s, const struct stream_logits *logits)
     if (s->choice == NULL || !draws(g))
         return;
     stream->drawn = sampler_draw(&stream->sampler, s->choice);
-    sampler_accept(&stream->sampler, stream->drawn);
     if (g->in.logprobs > 0)
         logits_logprobs(stream->logprobs, stream->likeliest, g->in.logprobs - 1, s->choice, stream->drawn);
 }

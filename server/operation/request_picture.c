@@ -48,8 +48,8 @@ enum status request_picture_find(struct multipart_part *files, size_t max, bool 
     struct multipart_part part = {.bytes = x->body.bytes, .size = x->body.size};
     bool end = false;
     *count = 0;
-    if (!request_type_is(x, "multipart/form-data")) {
-        if (!request_type_is_unsaid(x))
+    if (x->type != TYPE_FORM) {
+        if (x->type != 0)
             (void)request_type_read(x, part.type);
         if (part.size > 0)
             files[(*count)++] = part;

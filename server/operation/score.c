@@ -15,11 +15,10 @@ enum { NUMBER_BYTES = 56 }; /* of a number of the answer, while that is built */
 enum status score_begin(struct job *j, const struct score_input *in, struct error *err)
 {
     assert(in->count > in->first);
-    struct score_job *c = job_alloc(j, sizeof *c, err);
+    struct score_job *c = job_begin(j, &job_kind_score, sizeof *c, err);
     if (c == NULL || (c->log2_probs = job_alloc(j, (in->count - in->first) * sizeof *c->log2_probs, err)) == NULL)
         return ERR_NOMEM;
     c->in = *in;
-    job_begin(j, &job_kind_score, c);
     j->given = in->count;
     j->answer_bytes = in->count * (1 + sizeof *c->log2_probs + NUMBER_BYTES);
     return OK;

@@ -147,7 +147,8 @@ void request_add_header(struct request *x, const char *name, const char *value)
 static void add_facts(struct request *x)
 {
     char text[96];
-    (void)snprintf(text, sizeof text, "queue;dur=%.3f, compute;dur=%.3f", x->queue_ms, x->compute_ms);
+    const struct request_times t = request_job_times(x);
+    (void)snprintf(text, sizeof text, "queue;dur=%.3f, compute;dur=%.3f", t.queue_ms, t.compute_ms);
     request_add_header(x, "Server-Timing", text);
     if (x->job.model != NULL)
         request_add_header(x, "X-Model", x->job.model->model->name);

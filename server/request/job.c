@@ -25,13 +25,9 @@
 #include "server/core/clock.h"
 #include "server/models/hosted_model.h"
 
-const char *job_finish_word(enum job_finish finish)
-{
 #define X(constant, word) word,
-    static const char *const words[] = {JOB_FINISHES(X)};
+const char *const job_finish_words[] = {JOB_FINISHES(X)};
 #undef X
-    return words[finish];
-}
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
@@ -112,8 +108,9 @@ void job_take_model(struct job *j, struct hosted_model *model)
     j->model = model;
 }
 
-void job_begin(struct job *j, const struct job_kind *kind, void *op)
+void *job_begin(struct job *j, const struct job_kind *kind, size_t bytes, struct error *err)
 {
+    void *op = job_alloc(j, bytes, err);
     assert(j->state == JOB_NONE || j->state == JOB_DONE);
     (void)pthread_mutex_lock(&j->lock); /* others may look */
     j->kind = kind;
@@ -127,6 +124,7 @@ void job_begin(struct job *j, const struct job_kind *kind, void *op)
     j->result = (struct job_result){.status = OK};
     j->state = JOB_NONE;
     (void)pthread_mutex_unlock(&j->lock);
+    return op;
 }
 
 /* Of a full queue: end the job that gives way to one of this client; false: there is none. */
@@ -253,19 +251,9 @@ enum job_event job_other_event_locked(struct job *j)
     return JOB_EVENT_LATER;
 }
 
-const struct job_result *job_result(const struct job *j)
-{
-    return &j->result;
-}
-
 bool job_is_done(struct job *j)
 {
     return job_look(j).state == JOB_DONE;
-}
-
-enum status job_cancelled(const struct job *j)
-{
-    return (enum status)atomic_load_explicit(&j->cancelled, memory_order_relaxed);
 }
 
 struct job_look job_look(struct job *j)
@@ -308,12 +296,6 @@ void job_ping(struct job *j)
 }
 
 /* ---- the thread that works for it ------------------------------------------------------------------------------ */
-
-enum status job_stop_reason(const struct job *j, uint64_t now_ns)
-{
-    const enum status st = job_cancelled(j);
-    return st == OK && now_ns >= j->deadline_ns ? ERR_TIMEOUT : st;
-}
 
 void job_start(struct job *j, uint64_t now_ns)
 {

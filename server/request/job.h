@@ -40,7 +40,7 @@ enum job_state { JOB_NONE, JOB_QUEUED, JOB_RUNNING, JOB_STREAMING, JOB_DONE };
 #define X(constant, word) constant,
 enum job_finish { JOB_FINISHES(X) };
 #undef X
-const char *job_finish_word(enum job_finish finish);
+extern const char *const job_finish_words[];
 
 /* What a kind of job provides: a table in its file, in server/operation/. */
 struct job_kind {
@@ -150,8 +150,9 @@ enum status job_defer(struct job *j, void (*fn)(void *arg), void *arg, struct er
 
 /* The model that it is for, once and for all; takes over a reference of the caller's. */
 void job_take_model(struct job *j, struct hosted_model *model);
-/* What is to be done next: nothing else is under way. `op`: of job_alloc. Clears what the last one had. */
-void job_begin(struct job *j, const struct job_kind *kind, void *op);
+/* What is to be done next: nothing else is under way. Clears what the last one had, and returns `bytes` of job_alloc for
+ * its own struct, j->op; NULL: ERR_NOMEM. */
+void *job_begin(struct job *j, const struct job_kind *kind, size_t bytes, struct error *err);
 
 /* Put the job into a lane of the queue, that of its model; at most once. Errors: ERR_FULL, ERR_UNAVAILABLE (closed):
  * the job is unchanged. If the queue is full of another client's jobs, its newest gives way (queue_make_room), and ends
@@ -178,10 +179,16 @@ bool job_await(struct job *j);
 enum job_event { JOB_EVENT_BYTES, JOB_EVENT_SAMPLE_END, JOB_EVENT_PING, JOB_EVENT_END, JOB_EVENT_LATER };
 
 /* The result of a job that is done. */
-const struct job_result *job_result(const struct job *j);
+static inline const struct job_result *job_result(const struct job *j)
+{
+    return &j->result;
+}
 bool job_is_done(struct job *j);
 /* The reason of job_cancel; OK: there was none. */
-enum status job_cancelled(const struct job *j);
+static inline enum status job_cancelled(const struct job *j)
+{
+    return (enum status)atomic_load_explicit(&j->cancelled, memory_order_relaxed);
+}
 /* How far a job is, once it was submitted. Any thread. */
 struct job_look {
     enum job_state state;
@@ -209,7 +216,11 @@ static inline struct job *job_of_item(struct queue_item *item)
     return (struct job *)(void *)((char *)item - offsetof(struct job, item));
 }
 /* OK, or why this job must stop now: it was cancelled, or its deadline has passed. */
-enum status job_stop_reason(const struct job *j, uint64_t now_ns);
+static inline enum status job_stop_reason(const struct job *j, uint64_t now_ns)
+{
+    const enum status st = job_cancelled(j);
+    return st == OK && now_ns >= j->deadline_ns ? ERR_TIMEOUT : st;
+}
 /* The caller has popped the job and begins to work on it. */
 void job_start(struct job *j, uint64_t now_ns);
 

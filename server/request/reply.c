@@ -10,9 +10,9 @@
 #include <strings.h>
 
 #include "config/json.h"
+#include "config/utf8.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
-#include "config/utf8.h"
 #include "server/request/job.h"
 #include "server/request/request.h"
 #include "server/request/service.h"
@@ -98,6 +98,5 @@ json_t *reply_base64(const uint8_t *bytes, size_t size)
 
 double reply_milliseconds(uint64_t from_ns, uint64_t to_ns)
 {
-    const double ms = clock_ms_between(from_ns, to_ns);
-    return round(ms * 1000.0) / 1000.0;
+    return from_ns == 0 || to_ns <= from_ns ? 0.0 : round((double)(to_ns - from_ns) / 1e3) / 1e3;
 }

@@ -67,6 +67,7 @@ struct request {
     uint64_t received_ns;     /* when its last byte was read */
     uint64_t body_bytes;      /* as declared; 0: it was not */
     bool has_body;            /* a length or an encoding was given */
+    unsigned type;            /* of the body, as its route reads it (request_head.h); 0: it is not declared */
     bool is_received;         /* whole */
     bool is_admin;            /* it came through the admin listener */
     bool is_metrics;          /* it came through the listener for monitors */
@@ -119,9 +120,8 @@ struct request {
     _Atomic uint64_t spoke_ns; /* when a stream last sent something; 0: no stream yet */
 
     /* of the answer, for the log */
-    enum status error;           /* of an error answer; OK otherwise */
-    enum status cut;             /* why the connection was cut to make room for other clients; OK: it was not */
-    double queue_ms, compute_ms; /* for Server-Timing too */
+    enum status error; /* of an error answer; OK otherwise */
+    enum status cut;   /* why the connection was cut to make room for other clients; OK: it was not */
 
     void *state; /* the endpoint's own */
 };

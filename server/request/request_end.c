@@ -13,6 +13,7 @@
 #include "server/request/phases.h"
 #include "server/request/request.h"
 #include "server/request/request_host.h"
+#include "server/request/request_job.h"
 #include "server/request/route.h"
 #include "server/request/service.h"
 
@@ -57,23 +58,23 @@ static enum metrics_reason reason_of(const struct request *x)
 static const char *outcome_of_job(struct job *j)
 {
     if (!job_is_done(j))
-        return job_finish_word(FINISH_CANCELLED); /* the connection broke before the answer was complete */
+        return job_finish_words[FINISH_CANCELLED]; /* the connection broke before the answer was complete */
     const struct job_result *r = job_result(j);
     if (r->status == ERR_TIMEOUT)
-        return job_finish_word(FINISH_TIMEOUT);
+        return job_finish_words[FINISH_TIMEOUT];
     if (r->status == ERR_CANCELLED || r->status == ERR_STOPPED)
-        return job_finish_word(FINISH_CANCELLED);
+        return job_finish_words[FINISH_CANCELLED];
     if (r->status != OK)
         return "error";
-    return j->kind->tells_finish ? job_finish_word(r->finish) : "ok";
+    return j->kind->tells_finish ? job_finish_words[r->finish] : "ok";
 }
 
 static void count(const struct request *x, bool had_job, unsigned status, const char *outcome)
 {
     metrics_request_end(x->endpoint, x->model, status, clock_now_ns() - x->start_ns, x->body.received);
-    if (strcmp(outcome, job_finish_word(FINISH_CANCELLED)) == 0)
+    if (strcmp(outcome, job_finish_words[FINISH_CANCELLED]) == 0)
         metrics_counter_add(METRIC_CANCELLED, x->model, 1);
-    else if (strcmp(outcome, job_finish_word(FINISH_TIMEOUT)) == 0)
+    else if (strcmp(outcome, job_finish_words[FINISH_TIMEOUT]) == 0)
         metrics_counter_add(METRIC_TIMED_OUT, x->model, 1);
     else if (x->error != OK && !had_job && status != 0)
         metrics_counter_add(METRIC_REJECTED, reason_of(x), 1);
@@ -111,11 +112,12 @@ static const char *path_to_log(const struct request *x, char out[LOG_PATH_MAX + 
     return out;
 }
 
-static void log_end(const struct request *x, const struct job_look *look, unsigned status, const char *outcome)
+static void log_end(struct request *x, const struct job_look *look, unsigned status, const char *outcome)
 {
     char client[REQUEST_CLIENT_BYTES], path[LOG_PATH_MAX + 1];
     const bool is_probe = x->route != NULL && route_is_probed(x->route);
     const bool is_traced = x->trace.trace[0] != '\0';
+    const struct request_times times = request_job_times(x);
     request_client(x, client);
     const struct log_field fields[] = {
         {"method", LOG_FIELD_TEXT, .is_column = true, .text = x->method},
@@ -127,8 +129,8 @@ static void log_end(const struct request *x, const struct job_look *look, unsign
         {"error", LOG_FIELD_TEXT, .text = x->error != OK ? status_code(x->error) : NULL},
         {"prompt_tokens", LOG_FIELD_NUMBER, .number = look->state != JOB_NONE ? x->job.given : 0},
         {"tokens", LOG_FIELD_NUMBER, .number = look->generated},
-        {"queue_ms", LOG_FIELD_MS, .ms = x->queue_ms},
-        {"compute_ms", LOG_FIELD_MS, .ms = x->compute_ms},
+        {"queue_ms", LOG_FIELD_MS, .ms = times.queue_ms},
+        {"compute_ms", LOG_FIELD_MS, .ms = times.compute_ms},
         {"first_byte_ms", LOG_FIELD_MS,
          .ms = look->first_ns != 0 ? clock_ms_between(x->received_ns, look->first_ns) : -1.0},
         {"bytes_in", LOG_FIELD_NUMBER, .number = x->body.received},
@@ -153,7 +155,7 @@ void phases_end(struct request *x)
     if (status == 0) /* the client left before there was an answer */
         status = status_http(ERR_CANCELLED);
     if (x->status == 0 || x->cut != OK)
-        outcome = job_finish_word(FINISH_CANCELLED);
+        outcome = job_finish_words[FINISH_CANCELLED];
     if (x->cut != OK)
         x->error = x->cut;
     count(x, had_job, status, outcome);

@@ -61,17 +61,13 @@ enum status request_query_parse(json_t **ret, const struct field_list *known, st
 
 /* ---- the body ---------------------------------------------------------------------------------------------------- */
 
-bool request_type_is(const struct request *x, const char *type)
+/* Whatever its parameters. */
+static bool is_declared_as(const struct request *x, const char *type)
 {
     const char *given = request_header(x, "Content-Type");
     const size_t size = strlen(type);
     return given != NULL && strncasecmp(given, type, size) == 0 &&
            (given[size] == '\0' || strchr("; \t", given[size]) != NULL);
-}
-
-bool request_type_is_unsaid(const struct request *x)
-{
-    return request_header(x, "Content-Type") == NULL || request_type_is(x, "application/x-www-form-urlencoded");
 }
 
 bool request_type_read(const struct request *x, char out[MEDIA_TYPE_MAX])
@@ -95,7 +91,7 @@ enum status request_type_check_encoding(const struct request *x, struct error *e
                            json_quote(encoding).text);
 }
 
-enum status request_type_check(const struct request *x, unsigned types, struct error *err)
+enum status request_type_check(struct request *x, unsigned types, struct error *err)
 {
     static const struct {
         unsigned of; /* which of `types` it stands for */
@@ -107,14 +103,20 @@ enum status request_type_check(const struct request *x, unsigned types, struct e
     };
     char expected[ERROR_MESSAGE_MAX / 2], type[MEDIA_TYPE_MAX];
     size_t used = 0;
-    if (types == TYPE_ANY || request_type_is_unsaid(x) ||
-        ((types & TYPE_PICTURE) != 0 && request_type_read(x, type) && picture_reads_type(type)))
+    if (types == TYPE_ANY || request_header(x, "Content-Type") == NULL ||
+        is_declared_as(x, "application/x-www-form-urlencoded"))
         return OK;
+    if ((types & TYPE_PICTURE) != 0 && request_type_read(x, type) && picture_reads_type(type)) {
+        x->type = TYPE_PICTURE;
+        return OK;
+    }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if ((known[i].of & types) == 0)
             continue;
-        if (request_type_is(x, known[i].type))
+        if (is_declared_as(x, known[i].type)) {
+            x->type = known[i].of & types;
             return OK;
+        }
         used += (size_t)snprintf(expected + used, sizeof expected - used, "%s%s", used > 0 ? ", " : "", known[i].type);
     }
     return error_set_param(err, ERR_MEDIA_TYPE, "Content-Type", "the body is declared as \"%s\"; expected %s%s",

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "config/settings.h"
-#include "server/access/auth.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
 #include "server/models/hosted_model.h"
@@ -41,13 +40,6 @@ void request_job_charge_pixels(struct request *x, uint64_t pixels)
     x->picture_bytes = least > received ? least - received : 0;
 }
 
-/* The client with whose jobs this one may share prompt prefixes: its key. Without keys all clients count as one. */
-static struct client_id prefix_owner(const struct request *x)
-{
-    return x->service->settings->prefix_cache_shared ? (struct client_id){.kind = CLIENT_UNKNOWN}
-                                                     : auth_client_id(&x->grant);
-}
-
 static enum status submit(const struct service *s, struct job *j, uint64_t deadline_ns, struct error *err)
 {
     const bool needs_engine = j->kind != &job_kind_work;
@@ -65,13 +57,26 @@ enum status request_job_submit(struct request *x, struct error *err)
     struct job *j = &x->job;
     x->is_made = false;
     j->keeps_prefixes = true;
-    j->prefix_owner = prefix_owner(x);
+    if (x->grant.key != NULL && !s->settings->prefix_cache_shared)
+        j->prefix_owner = x->client; /* without keys all clients count as one */
     j->item.client = x->client;
-    (void)error_set(err, ERR_UNAVAILABLE, "the server is shutting down");
     const enum status st = submit(s, j, x->received_ns + timeout_ms * CLOCK_NS_PER_MS, err);
     if (st == OK)
         request_await(x, x->step);
+    if (st == ERR_UNAVAILABLE)
+        return error_set(err, st, "the server is shutting down");
     return st == ERR_FULL ? refuse_full(x, err) : st;
+}
+
+struct request_times request_job_times(struct request *x)
+{
+    const struct job_result *r = job_result(&x->job);
+    if (!job_is_done(&x->job))
+        return (struct request_times){0.0, 0.0};
+    return (struct request_times){
+        reply_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns),
+        reply_milliseconds(r->started_ns, r->computed_ns != 0 ? r->computed_ns : r->done_ns),
+    };
 }
 
 json_t *request_job_timings(const struct request *x)
@@ -84,17 +89,9 @@ json_t *request_job_timings(const struct request *x)
                      reply_milliseconds(x->received_ns, r->first_ns));
 }
 
-void request_job_note_times(struct request *x)
+enum status request_job_check(const struct request *x, struct error *err)
 {
     const struct job_result *r = job_result(&x->job);
-    x->queue_ms = reply_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
-    x->compute_ms = reply_milliseconds(r->started_ns, r->computed_ns != 0 ? r->computed_ns : r->done_ns);
-}
-
-enum status request_job_check(struct request *x, struct error *err)
-{
-    const struct job_result *r = job_result(&x->job);
-    request_job_note_times(x);
     return r->status == OK ? OK : error_set_param(err, r->status, r->param, "%s", r->message);
 }
 

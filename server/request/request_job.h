@@ -26,12 +26,15 @@ enum status request_job_submit(struct request *x, struct error *err);
  * request_run_job. */
 void request_job_charge_pixels(struct request *x, uint64_t pixels);
 
-/* Notes the times of the awaited job, which is done. Errors: what it ended with. */
-enum status request_job_check(struct request *x, struct error *err);
-/* How long the awaited job, which is done or streaming, took: for a generating endpoint's answer; and for
- * Server-Timing. */
+/* The awaited job is done. Errors: what it ended with. */
+enum status request_job_check(const struct request *x, struct error *err);
+/* How long the job waited for the engine, and how long that took; 0, 0: it is not done, or there is none. */
+struct request_times {
+    double queue_ms, compute_ms;
+};
+struct request_times request_job_times(struct request *x);
+/* How long the awaited job, which is done, took: for a generating endpoint's answer. */
 json_t *request_job_timings(const struct request *x);
-void request_job_note_times(struct request *x);
 /* Add X-Prompt-Tokens-Dropped where the model's context had no room for all of the prompts: not every API's answer has
  * a place for it, nor any stream before its end. x->job is NULL, done or streaming. */
 void request_job_tell_dropped(struct request *x);

@@ -129,10 +129,8 @@ static void penalty_divides_positive_and_multiplies_negative_logits(void **state
     logits[2] = 2.0f;
     sampler_init(&s, &o);
     assert_int_equal(sampler_draw(&s, logits), 1);
-    sampler_accept(&s, 1);
-    sampler_accept(&s, 1); /* twice seen is punished once: 3 / 2 < 2, and 2 / 2 < 3 / 2 below */
+    sampler_accept(&s, 1); /* as it was drawn; twice seen is punished once: 3 / 2 < 2, and 2 / 2 < 3 / 2 below */
     assert_int_equal(sampler_draw(&s, logits), 2);
-    sampler_accept(&s, 2);
     assert_int_equal(sampler_draw(&s, logits), 1);
 
     logits[1] = -3.0f;
@@ -159,7 +157,6 @@ static void penalty_forgets_after_64_bytes(void **state)
     for (int i = 0; i < SAMPLER_HISTORY - 1; i++)
         sampler_accept(&s, 100);
     assert_int_equal(sampler_draw(&s, logits), 8);
-    sampler_accept(&s, 100);
     assert_int_equal(sampler_draw(&s, logits), 9);
 }
 
@@ -290,7 +287,6 @@ static void utf8_is_never_broken(void **state)
     for (size_t i = 0; i < BYTES; i++) {
         text[i] = sampler_draw(&s, logits);
         seen[text[i]] = true;
-        sampler_accept(&s, text[i]);
     }
     assert_in_range(missing(text, BYTES), 0, 3);
     for (size_t b = 0; b < BYTE_VALUES; b++)
@@ -322,7 +318,6 @@ static void utf8_and_what_is_allowed_hold_together(void **state)
     for (size_t i = 0; i < sizeof text; i++) {
         text[i] = sampler_draw(&s, logits);
         assert_true(text[i] == 0xc3 || text[i] == 0xa9 || text[i] == 0xe0);
-        sampler_accept(&s, text[i]);
     }
     assert_in_range(missing(text, sizeof text), 0, 2);
 
@@ -381,7 +376,7 @@ static void extreme_logits_and_temperatures_are_survived(void **state)
                 logits[b] = b % 2 == 0 ? sizes[z] : -sizes[z];
             sampler_init(&s, &o);
             for (int i = 0; i < 100; i++)
-                sampler_accept(&s, sampler_draw(&s, logits)); /* any byte; asan and the asserts watch */
+                (void)sampler_draw(&s, logits); /* any byte; asan and the asserts watch */
             if (sizes[z] >= 1e4f && temperatures[t] <= 1.0f)
                 assert_int_equal(sampler_draw(&s, logits) % 2, 0);
         }

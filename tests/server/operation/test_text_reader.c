@@ -12,11 +12,11 @@
 #include <cmocka.h>
 
 #include "config/json_memory.h"
+#include "config/utf8.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
-#include "config/utf8.h"
-#include "server/operation/stops.h"
 #include "server/models/registry.h"
+#include "server/operation/stops.h"
 #include "server/request/job.h"
 #include "tests/support/job_party.h"
 #include "tests/support/random.h"
@@ -119,7 +119,7 @@ static void describe(char *out, size_t size, enum job_event event, const struct 
         (void)snprintf(out, size, "%u@%zu+%zu/%zu %.*s", p->sample, p->offset, p->generated, p->size,
                        (int)p->text_bytes, p->text);
     else if (event == JOB_EVENT_SAMPLE_END)
-        (void)snprintf(out, size, "%u %s", p->sample, job_finish_word(p->finish));
+        (void)snprintf(out, size, "%u %s", p->sample, job_finish_words[p->finish]);
     else
         (void)snprintf(out, size, "%s", event == JOB_EVENT_PING ? "ping" : event == JOB_EVENT_END ? "end" : "later");
 }

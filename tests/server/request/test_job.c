@@ -343,7 +343,7 @@ static void each_reason_to_stop_has_its_end(void **state)
         const struct job_result *r = job_result(s->job);
         if (r->status != end_cases[i].status || (r->status == OK && r->finish != end_cases[i].finish) ||
             (r->status != OK && r->message[0] == '\0'))
-            fail_msg("%s: %s, %s", end_cases[i].name, status_name(r->status), job_finish_word(r->finish));
+            fail_msg("%s: %s, %s", end_cases[i].name, status_name(r->status), job_finish_words[r->finish]);
         (void)tear_down((void **)&s);
     }
     *state = NULL;

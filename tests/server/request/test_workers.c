@@ -93,7 +93,7 @@ static struct trial *add(struct scene *s, uint64_t bytes)
     assert_non_null(t->job);
     hosted_model_reference(s->model);
     job_take_model(t->job, s->model);
-    job_begin(t->job, &plain, NULL);
+    (void)job_begin(t->job, &plain, 0, &err);
     job_attach(t->job, &waiter);
     t->keeps = bytes;
     t->job->work =
@@ -255,7 +255,7 @@ static void what_needs_no_engine_is_only_concluded(void **state)
     struct scene *s = *state;
     start(s, 1);
     struct trial *t = add(s, 0);
-    job_begin(t->job, &job_kind_work, NULL);
+    (void)job_begin(t->job, &job_kind_work, 0, &err);
     t->job->work = (struct job_work){.conclude = conclude, .arg = t, .conclude_bytes = 100 * KB};
     assert_int_equal(workers_submit(s->workers, t->job, NULL, 0, clock_now_ns() + LATER_S * CLOCK_NS_PER_S, NULL), OK);
     assert_int_equal(result_of(t), OK);

@@ -51,7 +51,6 @@ static void go_on(struct stream_snapshot *s, uint8_t out[GONE_ON])
         const struct engine_part part = {.count = 1, .bytes = &next, .logits = logits};
         engine_feed(engine, &part, 1);
         next = sampler_draw(&s->sampler, logits);
-        sampler_accept(&s->sampler, next);
         out[i] = next;
     }
     engine_close(engine);

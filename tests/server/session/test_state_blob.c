@@ -38,7 +38,6 @@ static uint8_t draw(struct engine *e, struct sampler *s, uint8_t next, uint8_t *
         if (!logits_are_finite(logits, BYTE_VALUES))
             return next;
         next = sampler_draw(s, logits);
-        sampler_accept(s, next);
         out[i] = next;
     }
     return next;
