@@ -9,35 +9,34 @@
 #define OVERLAP(bytes) ((bytes) / 4 > 0 ? (bytes) / 4 : (bytes) > 0 ? 1 : 0)
 
 /* Start the window over, with the start embedding if there is one. */
-static void reset(struct block_coder *c)
+static void reset(struct block_coder *c, struct stream_window *w)
 {
-    stream_window_reset(c->window);
-    c->first = c->window->length;
+    stream_window_reset(w);
+    c->first = w->length;
 }
 
 /* Where in the text a window that starts over begins. */
-static uint32_t overlap_begin(const struct block_coder *c)
+static uint32_t overlap_begin(const struct block_coder *c, const struct stream_window *w)
 {
-    const uint32_t overlap = OVERLAP(c->window->model->window_size - c->first);
+    const uint32_t overlap = OVERLAP(w->model->window_size - c->first);
     return c->coded > overlap ? c->coded - overlap : 0;
 }
 
 static void begin(struct block_coder *c, struct stream_window *w, struct coding_block *b)
 {
     assert(b->text_bytes >= 2);
-    c->window = w;
     c->block = b;
     c->coded = c->begin = 0;
-    reset(c);
+    reset(c, w);
 }
 
 /* ---- compressing ------------------------------------------------------------------------------------------------ */
 
 /* Fill the window with the text from `begin` on. The last byte of the text is not fed: nothing is to be predicted after
  * it. */
-static void fill(struct block_coder *c)
+static void fill(struct block_coder *c, struct stream_window *w)
 {
-    (void)stream_window_fill(c->window, c->block->text + c->begin, c->block->text_bytes - 1 - c->begin);
+    (void)stream_window_fill(w, c->block->text + c->begin, c->block->text_bytes - 1 - c->begin);
 }
 
 void block_coder_begin_encode(struct block_coder *c, struct stream_window *w, struct coding_block *b)
@@ -49,7 +48,7 @@ void block_coder_begin_encode(struct block_coder *c, struct stream_window *w, st
         byte_frequencies_even(&even);
         arithmetic_encode(&c->by.encoder, &even, b->text[c->coded++]);
     }
-    fill(c);
+    fill(c, w);
 }
 
 static void end_encoding(struct block_coder *c)
@@ -63,22 +62,21 @@ static void end_encoding(struct block_coder *c)
 }
 
 /* The window is used up: begin the next one. */
-static void next_window(struct block_coder *c)
+static void next_window(struct block_coder *c, struct stream_window *w)
 {
-    if (stream_model_is_limited(c->window->model)) {
-        reset(c);
-        c->begin = overlap_begin(c);
+    if (stream_model_is_limited(w->model)) {
+        reset(c, w);
+        c->begin = overlap_begin(c, w);
     } else {
-        stream_window_clear(c->window);
+        stream_window_clear(w);
         c->first = 0;
         c->begin = c->coded - 1;
     }
-    fill(c);
+    fill(c, w);
 }
 
-bool block_coder_encode(struct block_coder *c, const float *logits, uint32_t count)
+bool block_coder_encode(struct block_coder *c, struct stream_window *w, const float *logits, uint32_t count)
 {
-    const struct stream_window *w = c->window;
     for (uint32_t i = 0; i < count; i++) {
         struct byte_frequencies f;
         const uint32_t told = c->begin + w->fed - count + i + 1 - c->first; /* the byte that these logits predict */
@@ -93,7 +91,7 @@ bool block_coder_encode(struct block_coder *c, const float *logits, uint32_t cou
         return true;
     }
     if (w->fed == w->length)
-        next_window(c);
+        next_window(c, w);
     return false;
 }
 
@@ -119,15 +117,14 @@ void block_coder_decode(struct block_coder *c, const float *logits)
     c->block->text[c->coded++] = arithmetic_decode(&c->by.decoder, &f);
 }
 
-bool block_coder_go_on(struct block_coder *c)
+bool block_coder_go_on(struct block_coder *c, struct stream_window *w)
 {
-    struct stream_window *w = c->window;
     const uint8_t *text = c->block->text;
     if (c->coded == c->block->text_bytes)
         return true;
     if (w->length == w->model->window_size && stream_model_is_limited(w->model)) {
-        reset(c);
-        const uint32_t from = overlap_begin(c);
+        reset(c, w);
+        const uint32_t from = overlap_begin(c, w);
         (void)stream_window_fill(w, text + from, c->coded - from);
     } else {
         (void)stream_window_push(w, text[c->coded - 1], false); /* an unlimited window starts over by itself */

@@ -24,7 +24,6 @@ struct coding_block {
 };
 
 struct block_coder {
-    struct stream_window *window; /* borrowed; the coder's alone while it codes */
     struct coding_block *block;
     uint32_t coded; /* bytes of the text that are done */
     uint32_t begin; /* compressing: the first byte of the text in the window */
@@ -35,17 +34,17 @@ struct block_coder {
     } by;
 };
 
-/* Begin a block, in a window with whatever was in it before. */
+/* Begin a block, in a window with whatever was in it before, which is the coder's alone until the block is done. */
 void block_coder_begin_encode(struct block_coder *c, struct stream_window *w, struct coding_block *b);
 void block_coder_begin_decode(struct block_coder *c, struct stream_window *w, struct coding_block *b);
 
 /* Use the logits [count, 256] after the latest `count` bytes of the window that are fed, and go on. True when the block
  * is done. */
-bool block_coder_encode(struct block_coder *c, const float *logits, uint32_t count);
+bool block_coder_encode(struct block_coder *c, struct stream_window *w, const float *logits, uint32_t count);
 
 /* Decode the next byte with the logits [256] after everything that was fed. Any thread, one for each coder. */
 void block_coder_decode(struct block_coder *c, const float *logits);
 /* Push it to be fed next. True when the block is done. */
-bool block_coder_go_on(struct block_coder *c);
+bool block_coder_go_on(struct block_coder *c, struct stream_window *w);
 
 #endif

@@ -14,6 +14,7 @@ enum status code_begin(struct job *j, const struct job_kind *kind, struct archiv
     if (c == NULL || (c->coders = job_alloc(j, in->count * sizeof *c->coders, err)) == NULL)
         return ERR_NOMEM;
     c->in = in;
+    j->samples = in->count;
     if (kind == &job_kind_compress)
         j->given = in->text_bytes;
     else
@@ -36,11 +37,6 @@ static struct block_coder *coder_of(const struct stream_slot *s)
     return &code_job_of(s->job)->coders[s->sample];
 }
 
-static uint32_t samples(const struct job *j)
-{
-    return code_job_of(j)->in->count;
-}
-
 static void begin_encoding(struct stream_slot *s)
 {
     s->prompt = s->sample;
@@ -55,17 +51,13 @@ static void begin_decoding(struct stream_slot *s)
     block_coder_begin_decode(coder_of(s), &s->window, &code_job_of(s->job)->in->blocks[s->sample]);
 }
 
-static void moved(struct stream_slot *s)
-{
-    coder_of(s)->window = &s->window;
-}
-
 static enum stream_after encode(struct stream_slot *s, const struct stream_logits *logits,
                                 const struct stream_turn *turn, enum job_finish *finish)
 {
     (void)turn;
     (void)finish;
-    return block_coder_encode(coder_of(s), logits->rows, logits->count) ? STREAM_SAMPLE_OVER : STREAM_GOES_ON;
+    return block_coder_encode(coder_of(s), &s->window, logits->rows, logits->count) ? STREAM_SAMPLE_OVER
+                                                                                    : STREAM_GOES_ON;
 }
 
 static void decode(struct stream_slot *s, const struct stream_logits *logits)
@@ -81,22 +73,18 @@ static enum stream_after go_on_decoding(struct stream_slot *s, const struct stre
     (void)logits;
     (void)turn;
     (void)finish;
-    return s->choice != NULL && block_coder_go_on(coder_of(s)) ? STREAM_SAMPLE_OVER : STREAM_GOES_ON;
+    return s->choice != NULL && block_coder_go_on(coder_of(s), &s->window) ? STREAM_SAMPLE_OVER : STREAM_GOES_ON;
 }
 
 /* ---- the kinds ------------------------------------------------------------------------------------------------- */
 
 static const struct stream_kind encoding = {
-    .samples = samples,
     .begin = begin_encoding,
-    .moved = moved,
     .use = encode,
 };
 
 static const struct stream_kind decoding = {
-    .samples = samples,
     .begin = begin_decoding,
-    .moved = moved,
     .look = decode,
     .use = go_on_decoding,
 };

@@ -26,6 +26,7 @@ enum status complete_begin(struct job *j, const struct complete_input *in, struc
         return ERR_NOMEM;
     c->in = *in;
     j->given = in->known_count;
+    j->samples = in->samples;
     j->most = (uint64_t)in->samples * (in->total - in->known_count);
     j->answer_bytes = (size_t)in->samples * in->total;
     j->streams = in->stream;
@@ -56,18 +57,6 @@ enum job_event complete_read_rows(struct job *j, const uint32_t *read, uint32_t 
 }
 
 /* ---- its streams ----------------------------------------------------------------------------------------------- */
-
-static uint32_t samples(const struct job *j)
-{
-    return complete_job_of(j)->in.samples;
-}
-
-static size_t enter(struct job *j, const struct stream_model *m)
-{
-    const struct complete_input *in = &complete_job_of(j)->in;
-    (void)m;
-    return (size_t)in->known_count * in->samples;
-}
 
 static void begin(struct stream_slot *s)
 {
@@ -120,30 +109,22 @@ static enum stream_after use(struct stream_slot *s, const struct stream_logits *
     const uint8_t value = c->streams[s->sample].drawn;
     s->drawn++;
     add(s->job, s->sample, value, turn->now_ns);
-    if (c->in.known_count + s->drawn == c->in.total)
+    if (c->in.known_count + s->drawn == c->in.total) {
+        metrics_counter_add(METRIC_PICTURES_COMPLETED, s->job->model->metrics_label, 1);
         return STREAM_SAMPLE_OVER;
+    }
     const bool room = stream_window_push(&s->window, value, false); /* it fits: loading the model has checked that */
     assert(room);
     (void)room;
     return STREAM_GOES_ON;
 }
 
-static void end(struct stream_slot *s, enum job_finish finish, bool last)
-{
-    (void)finish;
-    (void)last;
-    metrics_counter_add(METRIC_PICTURES_COMPLETED, s->job->model->metrics_label, 1);
-}
-
 /* ---- the kind -------------------------------------------------------------------------------------------------- */
 
 static const struct stream_kind streams = {
-    .samples = samples,
-    .enter = enter,
     .begin = begin,
     .look = look,
     .use = use,
-    .end = end,
 };
 
 const struct job_kind job_kind_complete = {

@@ -21,6 +21,7 @@ enum status embed_begin(struct job *j, const struct embed_input *in, struct erro
     c->in = *in;
     c->dim = dim;
     j->given = in->ends[in->count - 1];
+    j->samples = in->count;
     return OK;
 }
 
@@ -43,11 +44,6 @@ void embed_job_mean(const struct job *j, uint32_t text, float *out)
 }
 
 /* ---- its streams ----------------------------------------------------------------------------------------------- */
-
-static uint32_t samples(const struct job *j)
-{
-    return embed_job_of(j)->in.count;
-}
 
 static void begin(struct stream_slot *s)
 {
@@ -88,7 +84,6 @@ static enum stream_after use(struct stream_slot *s, const struct stream_logits *
 /* ---- the kind -------------------------------------------------------------------------------------------------- */
 
 static const struct stream_kind streams = {
-    .samples = samples,
     .begin = begin,
     .use = use,
 };

@@ -92,6 +92,17 @@ enum status generate_check_room(const struct generate_input *in, const struct ho
     return OK;
 }
 
+/* What the context has no room for; what was pending comes first, and is of an earlier prompt or answer. */
+static uint32_t dropped(const struct generate_job *g, const struct stream_model *m)
+{
+    size_t kept = 0;
+    for (uint32_t i = 0; i < g->sample_count; i += g->in.n)
+        kept += generate_kept(m, &g->in, generate_prompt(g, i).size);
+    const size_t left_out = g->in.prompt_bytes - kept,
+                 earlier = g->in.from.memory != NULL ? g->in.from.pending_count : 0;
+    return left_out > earlier ? (uint32_t)(left_out - earlier) : 0;
+}
+
 enum status generate_begin(struct job *j, const struct generate_input *in, size_t ring_bytes, struct error *err)
 {
     assert(ring_bytes > 0 && (in->stream || ring_bytes >= in->max_tokens));
@@ -114,7 +125,12 @@ enum status generate_begin(struct job *j, const struct generate_input *in, size_
         g->in.from.memory = NULL; /* not taken */
         return ERR_NOMEM;
     }
+    const struct stream_model m = stream_model_of(j->model->engine, j->model->model->config.context);
     j->given = in->prompt_bytes - in->from.pending_count; /* what a state has pending was given before */
+    j->dropped = dropped(g, &m);
+    j->samples = g->sample_count;
+    j->is_from_outside = in->from.is_foreign;
+    j->saves = in->saves;
     j->most = (uint64_t)g->sample_count * in->max_tokens;
     j->streams = in->stream;
     j->moves = in->stream && in->moves;

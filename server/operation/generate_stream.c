@@ -45,24 +45,6 @@ size_t generate_kept(const struct stream_model *m, const struct generate_input *
     return size <= whole ? size : in->shift ? half : whole;
 }
 
-static uint32_t samples(const struct job *j)
-{
-    return generate_job_of(j)->sample_count;
-}
-
-static size_t enter(struct job *j, const struct stream_model *m)
-{
-    struct generate_job *g = generate_job_of(j);
-    size_t kept = 0;
-    for (uint32_t i = 0; i < g->sample_count; i += g->in.n)
-        kept += generate_kept(m, &g->in, generate_prompt(g, i).size);
-    /* what was pending comes first, and is of an earlier prompt or answer */
-    const size_t left_out = g->in.prompt_bytes - kept,
-                 earlier = g->in.from.memory != NULL ? g->in.from.pending_count : 0;
-    j->dropped = left_out > earlier ? (uint32_t)(left_out - earlier) : 0;
-    return kept;
-}
-
 /* The penalty applies to the prompt's last bytes, including those that the model is not fed. */
 static void begin_sampler(struct sampler *sampler, const struct generate_input *in, uint32_t sample,
                           const struct generate_prompt *prompt)
@@ -113,18 +95,6 @@ static void begin(struct stream_slot *s)
         stream_slot_resume(s, &in->from);
     else
         stream_slot_begin(s);
-}
-
-static bool is_from_outside(const struct job *j)
-{
-    return generate_job_of(j)->in.from.is_foreign;
-}
-
-static void skip(struct stream_slot *s, size_t elements)
-{
-    struct generate_job *g = generate_job_of(s->job);
-    if (s->sample % g->in.n == 0)
-        g->prompt_cached += (uint32_t)elements;
 }
 
 /* ---- drawing --------------------------------------------------------------------------------------------------- */
@@ -193,26 +163,6 @@ static enum stream_after next_byte(struct stream_slot *s, const struct stream_tu
     return STREAM_SAMPLE_OVER;
 }
 
-static enum stream_after use(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
-                             enum job_finish *finish)
-{
-    (void)logits; /* look() has used them */
-    if (s->choice == NULL) {
-        if (s->window.fed == s->window.length)
-            stream_slot_go_on(s);
-        return STREAM_GOES_ON;
-    }
-    if (!draws(generate_job_of(s->job))) {
-        *finish = FINISH_LENGTH;
-        return STREAM_SAMPLE_OVER;
-    }
-    s->drawn++;
-    s->every = false;
-    return next_byte(s, turn, finish);
-}
-
-/* ---- the end --------------------------------------------------------------------------------------------------- */
-
 /* Save in job.saved the state of the stream, whose last byte was drawn but not fed, whether pushed or not; if the job
  * draws none, the last byte of its prompt takes the place of that byte. Nothing is saved if the stream has not drawn
  * its first byte yet or, if it draws none, has not been fed everything before the prompt's last byte. */
@@ -232,27 +182,35 @@ static void save(struct stream_slot *s)
     g->has_saved = true;
 }
 
-static bool saves(const struct job *j)
+static enum stream_after use(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
+                             enum job_finish *finish)
 {
-    return generate_job_of(j)->in.saves;
-}
-
-static void end(struct stream_slot *s, enum job_finish finish, bool last)
-{
+    struct generate_job *g = generate_job_of(s->job);
+    (void)logits; /* look() has used them */
+    if (s->sample % g->in.n == 0)
+        g->prompt_cached += (uint32_t)s->from_cache;
+    s->from_cache = 0;
+    if (s->choice == NULL) {
+        if (s->window.fed == s->window.length)
+            stream_slot_go_on(s);
+        return STREAM_GOES_ON;
+    }
+    enum stream_after after = STREAM_SAMPLE_OVER;
+    if (draws(g)) {
+        s->drawn++;
+        s->every = false;
+        after = next_byte(s, turn, finish);
+    } else {
+        *finish = FINISH_LENGTH;
+    }
+    if (after != STREAM_SAMPLE_OVER)
+        return after;
     save(s);
-    if (!last)
-        generate_end_sample(generate_job_of(s->job), s->sample, finish);
+    if (!turn->is_last)
+        generate_end_sample(g, s->sample, *finish);
+    return after;
 }
 
 const struct stream_kind stream_kind_generate = {
-    .samples = samples,
-    .enter = enter,
-    .is_from_outside = is_from_outside,
-    .begin = begin,
-    .skip = skip,
-    .look = look,
-    .use = use,
-    .saves = saves,
-    .cut = save, /* a text that is cut off is valid as far as it got */
-    .end = end,
+    .begin = begin, .look = look, .use = use, .cut = save, /* a text that is cut off is valid as far as it got */
 };

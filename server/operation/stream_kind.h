@@ -1,5 +1,5 @@
 /* stream_kind.h - what a kind of job provides to run in the slots of a lane of streams: which elements each of its
- * samples is fed, and what becomes of the logits. One table for each kind, in its file in server/kinds/; the lane
+ * samples is fed, and what becomes of the logits. One table for each kind, in its file; the lane
  * (server/operation/stream_lane.c) admits, feeds and ends samples, and knows none of the kinds.
  * Engine thread, except for `look`; nothing here allocates. A pass calls two functions for each stream. */
 #ifndef SERVER_OPERATION_STREAM_KIND_H
@@ -16,6 +16,7 @@
 struct stream_turn {
     uint64_t now_ns;
     uint32_t running; /* streams of the lane */
+    bool is_last;     /* the job's other samples have ended: with this one it does */
 };
 
 /* What the pass gave a slot: the logits after each of the elements fed if the slot wants `every`, else only after the
@@ -29,21 +30,8 @@ struct stream_logits {
 enum stream_after { STREAM_GOES_ON, STREAM_SAMPLE_OVER, STREAM_JOB_OVER };
 
 struct stream_kind {
-    /* Samples of a job, each of which takes a slot. NULL: one. */
-    uint32_t (*samples)(const struct job *j);
-    /* A job is about to be given its first slot. Returns how many elements of what it was given will be fed. NULL: all
-     * of them. */
-    size_t (*enter)(struct job *j, const struct stream_model *m);
-    /* Does the job go on from a state that a client has sent? It may be made up, finite, and still lead to logits that
-     * are not. NULL: it does not. */
-    bool (*is_from_outside)(const struct job *j);
     /* A slot was taken for the sample (stream_slot_take): set what it is given, and begin to feed it. */
     void (*begin)(struct stream_slot *s);
-    /* This many of its elements are skipped, since the state after them was in the cache. NULL where slots have no
-     * state_owner. */
-    void (*skip)(struct stream_slot *s, size_t elements);
-    /* The sample goes on in another slot, `s`, with the same window. NULL: nothing of its kind points into the slot. */
-    void (*moved)(struct stream_slot *s);
     /* Look at the logits, all finite, before `use`: called for several slots at a time, for each on one thread. NULL:
      * not needed. */
     void (*look)(struct stream_slot *s, const struct stream_logits *logits);
@@ -51,12 +39,9 @@ struct stream_kind {
      * entry): how the sample ended, if it has. */
     enum stream_after (*use)(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
                              enum job_finish *finish);
-    /* The job ends in the middle, by its deadline or because it was cancelled, and its client is there to read of it:
-     * save what there is to save, where `saves` says that there is anything. NULL: nothing. */
-    bool (*saves)(const struct job *j);
+    /* The job, which saves, ends in the middle, by its deadline or because it was cancelled, and its client is there to
+     * read of it: save what there is to save. NULL: nothing. */
     void (*cut)(struct stream_slot *s);
-    /* The sample has ended; `last`: the job is ended next. NULL: nothing to do. */
-    void (*end)(struct stream_slot *s, enum job_finish finish, bool last);
 };
 
 #endif

@@ -23,15 +23,15 @@
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "engine/logits.h"
-#include "server/operation/stream_ahead.h"
-#include "server/operation/stream_places.h"
-#include "server/operation/stream_prefix.h"
-#include "server/operation/stream_shares.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
 #include "server/models/hosted_model.h"
+#include "server/operation/stream_ahead.h"
 #include "server/operation/stream_kind.h"
+#include "server/operation/stream_places.h"
+#include "server/operation/stream_prefix.h"
+#include "server/operation/stream_shares.h"
 #include "server/request/job.h"
 
 #define DRAWS_TO_SHARE 8            /* fewer streams are drawn faster on one thread than it takes to start others */
@@ -156,7 +156,7 @@ static void cut_samples(struct stream_lane *l, uint32_t owner, uint64_t now_ns)
 {
     const struct stream_places *p = l->places;
     const struct stream_kind *kind = kind_of(p->jobs[owner].job);
-    if (kind->cut == NULL || !kind->saves(p->jobs[owner].job))
+    if (kind->cut == NULL || !p->jobs[owner].job->saves)
         return;
     return_parked(l, owner, now_ns);
     for (uint32_t place = 0; place < p->running; place++)
@@ -195,13 +195,11 @@ static bool enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
         job_abort(j, st, NULL, now_ns);
         return false;
     }
-    const struct stream_kind *kind = kind_of(j);
-    const size_t given = kind->enter != NULL ? kind->enter(j, &l->places->shape) : j->given;
     job_start(j, now_ns);
     metrics_histogram_observe(METRIC_QUEUE_WAIT, l->model->metrics_label, now_ns - j->result.queued_ns);
     if (is_first)
         metrics_histogram_observe(METRIC_FIRST_SLOT_WAIT, l->model->metrics_label, now_ns - j->result.queued_ns);
-    metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, given);
+    metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, j->given - j->dropped);
     const struct stream_move m = {.owner = stream_places_enter(l->places, j), .parked = STREAM_NONE, .slot = slot};
     make_move(l, &m, now_ns);
     return true;
@@ -399,8 +397,7 @@ static void look_at_all(struct stream_lane *l, uint32_t parts)
 /* The logits are not numbers: the fault is the model's, unless its client has sent a state. */
 static void abort_unfit(struct job *j, uint64_t now_ns)
 {
-    const struct stream_kind *kind = kind_of(j);
-    if (kind->is_from_outside != NULL && kind->is_from_outside(j))
+    if (j->is_from_outside)
         job_abort(j, ERR_ARGUMENT,
                   "the state that was sent leads to logits that are not numbers; expected one that this model gave",
                   now_ns);
@@ -424,19 +421,11 @@ static enum stream_after use_part(struct stream_lane *l, const struct engine_par
     return kind_of(s->job)->use(s, &logits, turn, finish);
 }
 
-/* A slot's sample has ended. True if its job has, too. */
-static bool end_sample(struct stream_lane *l, uint32_t slot, enum job_finish finish, uint64_t now_ns)
+/* Has all of a job ended but what is in this slot? */
+static bool is_last(const struct stream_lane *l, uint32_t slot)
 {
-    struct stream_slot *s = &l->places->slots[slot];
-    struct job *j = s->job;
     const struct lane_job *of = &l->places->jobs[l->places->owner[slot]];
-    const bool last = of->running == 1 && of->parked == 0 && of->begun == of->samples;
-    if (kind_of(j)->end != NULL)
-        kind_of(j)->end(s, finish, last);
-    stream_places_leave(l->places, slot);
-    if (last)
-        job_finish(j, finish, now_ns);
-    return last;
+    return of->running == 1 && of->parked == 0 && of->begun == of->samples;
 }
 
 static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns)
@@ -448,17 +437,20 @@ static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns
         struct stream_slot *s = slot_of(l, p);
         if (s->job == NULL) /* another sample of its job has ended the job */
             continue;
-        const struct stream_turn turn = {.now_ns = now_ns, .running = l->places->running};
+        const struct stream_turn turn = {
+            .now_ns = now_ns, .running = l->places->running, .is_last = is_last(l, s->index)};
+        struct job *j = s->job;
         const uint32_t before = s->drawn, owner = l->places->owner[s->index];
         enum job_finish finish;
         const enum stream_after after = use_part(l, p, &turn, &finish);
         drawn += s->drawn - before;
-        if (after == STREAM_SAMPLE_OVER && end_sample(l, s->index, finish, now_ns))
-            ended++;
-        if (after == STREAM_JOB_OVER) {
+        if (after == STREAM_SAMPLE_OVER)
+            stream_places_leave(l->places, s->index);
+        if (after == STREAM_SAMPLE_OVER && turn.is_last)
+            job_finish(j, finish, now_ns);
+        if (after == STREAM_JOB_OVER)
             stream_places_leave_all(l->places, owner);
-            ended++;
-        }
+        ended += after == STREAM_JOB_OVER || (after == STREAM_SAMPLE_OVER && turn.is_last);
     }
     metrics_counter_add(METRIC_GENERATED_BYTES, l->model->metrics_label, drawn);
     return ended;

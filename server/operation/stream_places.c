@@ -8,10 +8,10 @@
 
 #include "config/settings.h"
 #include "engine/engine.h"
-#include "server/operation/stream_prefix.h"
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"
 #include "server/operation/stream_kind.h"
+#include "server/operation/stream_prefix.h"
 #include "server/request/job.h"
 
 enum { ROOM_ALIGN = 4096 };
@@ -100,19 +100,13 @@ void stream_places_free(struct stream_places *p)
 
 /* ---- slots ----------------------------------------------------------------------------------------------------- */
 
-static const struct stream_kind *kind_of(const struct job *j)
-{
-    return j->kind->stream;
-}
-
 uint32_t stream_places_enter(struct stream_places *p, struct job *j)
 {
     uint32_t at = 0;
     while (p->jobs[at].job != NULL) /* each in the lane has a sample in a slot or parked, so one is free */
         at++;
     assert(at < p->jobs_max);
-    p->jobs[at] = (struct lane_job){
-        .job = j, .samples = kind_of(j)->samples != NULL ? kind_of(j)->samples(j) : 1, .number = p->numbers++};
+    p->jobs[at] = (struct lane_job){.job = j, .samples = j->samples > 0 ? j->samples : 1, .number = p->numbers++};
     p->job_count++;
     p->unbegun++;
     return at;
@@ -135,13 +129,11 @@ static void begin_sample(struct stream_places *p, uint32_t slot, uint32_t sample
     struct stream_slot *s = &p->slots[slot];
     struct job *j = p->jobs[p->owner[slot]].job;
     stream_slot_take(s, j, sample);
-    kind_of(j)->begin(s);
+    j->kind->stream->begin(s);
     for (uint32_t place = 0; place < p->running; place++)
         if (p->order[place] != slot && stream_slot_follow(s, &p->slots[p->order[place]]))
             break;
-    const size_t skipped = stream_prefix_begin(p->prefixes, s);
-    if (skipped > 0)
-        kind_of(j)->skip(s, skipped);
+    s->from_cache = stream_prefix_begin(p->prefixes, s);
 }
 
 void stream_places_begin(struct stream_places *p, uint32_t owner, uint64_t now_ns)
@@ -266,8 +258,6 @@ void stream_places_return(struct stream_places *p, uint32_t parked, uint64_t now
     if (w.ahead_fed > 0)
         engine_stream_restore(p->shape.engine, w.ahead, w.ahead_fed, ahead_of(p, x));
     stream_prefix_forget(p->prefixes, s);
-    if (kind_of(s->job)->moved != NULL)
-        kind_of(s->job)->moved(s);
     remove_parked(p, parked);
 }
 

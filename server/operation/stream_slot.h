@@ -34,6 +34,7 @@ struct stream_slot {
 
     const float *choice; /* logits of the pass that the next element is drawn from; NULL: it draws none */
     uint32_t drawn;      /* elements, so far */
+    size_t from_cache;   /* elements given that were not fed, since the state after them was in the cache */
 
     /* Samples with the same prompt feed it once: the first that has a slot feeds it, and meanwhile the others wait in
      * their slots for a copy of its state. */

@@ -59,8 +59,6 @@ void job_release(struct job *j)
 {
     if (j == NULL || atomic_fetch_sub_explicit(&j->references, 1, memory_order_acq_rel) != 1)
         return;
-    if (j->work.workers != NULL)
-        j->work.give_back(j);
     for (struct job_block *b = j->memory; b != NULL; b = b->next)
         if (b->fn != NULL)
             b->fn(b->arg);
@@ -115,8 +113,8 @@ void *job_begin(struct job *j, const struct job_kind *kind, size_t bytes, struct
     (void)pthread_mutex_lock(&j->lock); /* others may look */
     j->kind = kind;
     j->op = op;
-    j->streams = j->moves = j->commits = j->ping = false;
-    j->engine_cost = 0;
+    j->streams = j->moves = j->is_from_outside = j->saves = j->commits = j->ping = false;
+    j->engine_cost = j->dropped = j->samples = 0;
     j->given = j->answer_bytes = 0;
     j->most = 0;
     j->item = (struct queue_item){.kind = 0};

@@ -92,8 +92,7 @@ struct job_work {
     /* The engine has ended the job with an answer: true: a worker goes on with it, and ends it. Asked again of a job
      * that has been with one, it says false. */
     bool (*goes_on)(struct job *j, enum job_finish finish, uint64_t now_ns);
-    void (*give_back)(struct job *j); /* what it still has of the memory for pixels */
-    struct queue *engine;             /* where it goes from here; NULL: nowhere */
+    struct queue *engine; /* where it goes from here; NULL: nowhere */
     uint32_t lane;
     uint64_t held; /* of the budget */
     bool is_ahead, is_concluded;
@@ -109,9 +108,13 @@ struct job {
     bool moves;                 /* its client goes on elsewhere, where the daemon stops */
     uint32_t engine_cost;       /* its item's in an engine's queue: places in batches; a job of streams counts as 1 */
     size_t given;               /* elements (bytes, sub-pixels) in the request; 0: it has none */
-    uint32_t dropped;           /* of these, what the context had no room for; the engine thread's, until it is begun */
-    uint64_t most;              /* that it may generate; 0: it generates none */
-    bool keeps_prefixes;        /* its prompts leave states in the cache and start from some, those of this owner: */
+    uint32_t dropped;           /* of these, what the context has no room for */
+    uint32_t samples;           /* that take slots; 0: one */
+    bool is_from_outside; /* it goes on from a state that a client has sent: one that may be made up, finite, and still
+                             lead to logits that are not */
+    bool saves;           /* its streams' states, also where it is cut off (struct stream_kind) */
+    uint64_t most;        /* that it may generate; 0: it generates none */
+    bool keeps_prefixes;  /* its prompts leave states in the cache and start from some, those of this owner: */
     struct client_id prefix_owner;
     size_t answer_bytes; /* what it takes until its output is read; 0: little, or told with the answer */
     uint64_t deadline_ns;

@@ -121,6 +121,11 @@ void workers_give_back(struct job *j)
     keep(&j->work, 0);
 }
 
+static void give_back(void *job)
+{
+    workers_give_back(job);
+}
+
 /* Only what overtakes nobody. */
 static bool take_room_at_once(struct workers *w, struct job_work *k)
 {
@@ -441,9 +446,10 @@ enum status workers_submit(struct workers *w, struct job *j, struct queue *engin
                            struct error *err)
 {
     struct job_work *k = &j->work;
+    if (job_defer(j, give_back, j, err) != OK)
+        return ERR_NOMEM;
     k->workers = w;
     k->goes_on = goes_on;
-    k->give_back = workers_give_back;
     k->engine = engine;
     k->lane = lane;
     j->deadline_ns = deadline_ns;

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "config/settings.h"
 #include "server/models/hosted_model.h"
 
 enum { PATIENCE_S = 20 };
@@ -97,6 +98,19 @@ struct hosted_model *party_model(void)
     struct hosted_model *e = calloc(1, sizeof *e);
     assert_non_null(e);
     hosted_model_reference(e);
+    return e;
+}
+
+struct hosted_model *party_text_model(void)
+{
+    const struct found_model found = {.name = "text", .path = "tests/data/golden/lm-local-8"};
+    struct settings settings;
+    struct hosted_model *e;
+    struct error err = {.message = ""};
+    settings_init(&settings);
+    settings.threads = 1;
+    if (hosted_model_load(&e, &found, &settings, &err) != OK)
+        fail_msg("%s", err.message);
     return e;
 }
 

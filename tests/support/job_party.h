@@ -33,5 +33,7 @@ struct job *party_generate(struct hosted_model *model, const struct generate_inp
 
 /* A hosted model without files, for jobs that no engine runs; hosted_model_release it. */
 struct hosted_model *party_model(void);
+/* A small one for texts, loaded; likewise. */
+struct hosted_model *party_text_model(void);
 
 #endif

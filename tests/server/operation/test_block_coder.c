@@ -53,7 +53,7 @@ static void encode(struct block_coder *c, struct stream_window *w, struct coding
         count = w->length - w->fed;
         assert_in_range(count, 1, WINDOW_MAX);
         w->fed = w->length;
-    } while (!block_coder_encode(c, logits[0], count));
+    } while (!block_coder_encode(c, w, logits[0], count));
 }
 
 static void decode(struct block_coder *c, struct stream_window *w, struct coding_block *b)
@@ -62,7 +62,7 @@ static void decode(struct block_coder *c, struct stream_window *w, struct coding
     do {
         w->fed = w->length;
         block_coder_decode(c, logits[0]);
-    } while (!block_coder_go_on(c));
+    } while (!block_coder_go_on(c, w));
 }
 
 static void a_coder_begins_each_block_anew(void **state)
@@ -71,11 +71,11 @@ static void a_coder_begins_each_block_anew(void **state)
     uint8_t elements[2][WINDOW_MAX], text[TEXT_BYTES], back[TEXT_BYTES], code[TEXT_BYTES], own[TEXT_BYTES];
     struct stream_window windows[2] = {{.model = &shape, .elements = elements[0]},
                                        {.model = &shape, .elements = elements[1]}};
-    struct block_coder in = {.window = NULL}, out = {.window = NULL};
+    struct block_coder in = {.block = NULL}, out = {.block = NULL};
     struct random r = {5};
     (void)state;
     for (size_t i = 0; i < LENGTH(sizes); i++) {
-        struct block_coder fresh = {.window = NULL};
+        struct block_coder fresh = {.block = NULL};
         struct coding_block b = {.text = text, .code = code, .text_bytes = sizes[i]}, alone = b;
         for (uint32_t k = 0; k < sizes[i]; k++)
             text[k] = (uint8_t)('a' + random_below(&r, LETTERS));

@@ -79,7 +79,7 @@ static int set_up(void **state)
     struct scene *s = calloc(1, sizeof *s);
     assert_non_null(s);
     assert_int_equal(queue_create(&s->queue, 1, 4), OK);
-    s->model = party_model();
+    s->model = party_text_model();
     party_init(&s->party);
     *state = s;
     return 0;

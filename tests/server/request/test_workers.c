@@ -89,6 +89,7 @@ static struct trial *add(struct scene *s, uint64_t bytes)
     struct trial *t = &s->trials[s->count++];
     const struct job_waiter waiter = party_waiter(&t->party);
     assert_true(s->count <= JOBS_MAX);
+    struct error err;
     t->job = job_create(sizeof *t->job);
     assert_non_null(t->job);
     hosted_model_reference(s->model);
@@ -255,6 +256,7 @@ static void what_needs_no_engine_is_only_concluded(void **state)
     struct scene *s = *state;
     start(s, 1);
     struct trial *t = add(s, 0);
+    struct error err;
     (void)job_begin(t->job, &job_kind_work, 0, &err);
     t->job->work = (struct job_work){.conclude = conclude, .arg = t, .conclude_bytes = 100 * KB};
     assert_int_equal(workers_submit(s->workers, t->job, NULL, 0, clock_now_ns() + LATER_S * CLOCK_NS_PER_S, NULL), OK);
