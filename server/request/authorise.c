@@ -86,33 +86,17 @@ enum status authorise(struct request *x, struct error *err)
 static uint64_t generated_of(void *job, bool *ended)
 {
     const struct job_look look = job_look(job);
-    *ended = look.state == JOB_DONE;
+    *ended = look.state == JOB_DONE || look.state == JOB_NONE; /* the queue did not accept it */
     return look.generated;
 }
 
-enum status authorise_job(struct request *x, struct error *err)
+void authorise_end(struct request *x, uint64_t generated, bool had_job)
 {
-    double wait_s = 0.0;
-    x->grant.use.so_far = generated_of;
-    x->grant.use.arg = &x->job;
-    x->grant.use.most = x->job.most;
-    if (auth_use_begin(&x->grant, clock_now_ns(), x->body.received + x->picture_bytes, &wait_s) == OK)
-        return OK;
-    return refuse_rate(x, wait_s, err);
-}
-
-void authorise_no_job(struct request *x)
-{
-    x->picture_bytes = 0;
-    auth_use_end(&x->grant, clock_now_ns(), x->body.received);
-}
-
-void authorise_end(struct request *x, uint64_t bytes)
-{
+    const uint64_t bytes = x->body.received + generated;
     if (x->grant.key == NULL)
         return;
     metrics_counter_add(METRIC_KEY_BYTES, auth_metrics_label(&x->grant), bytes);
-    auth_use_end(&x->grant, clock_now_ns(), bytes + x->picture_bytes);
+    auth_use_end(&x->grant, clock_now_ns(), bytes + (had_job ? x->picture_bytes : 0));
     auth_release(&x->grant);
 }
 
@@ -141,4 +125,18 @@ enum status authorise_priority(const struct request *x, int32_t priority, struct
         (void)snprintf(who, sizeof who, "the key \"%s\"", g->key->name);
     return error_set_param(err, ERR_FORBIDDEN, "priority", "%s may ask for a priority of at most %d, not %d", who, most,
                            priority);
+}
+
+enum status authorise_job(struct request *x, struct error *err)
+{
+    double wait_s = 0.0;
+    const enum status st = authorise_priority(x, x->job.item.priority, err);
+    if (st != OK)
+        return st;
+    x->grant.use.so_far = generated_of;
+    x->grant.use.arg = &x->job;
+    x->grant.use.most = x->job.most;
+    if (auth_use_begin(&x->grant, clock_now_ns(), x->body.received + x->picture_bytes, &wait_s) == OK)
+        return OK;
+    return refuse_rate(x, wait_s, err);
 }

@@ -13,13 +13,13 @@ struct request;
  * x->client is the key's. If the daemon has no keys everybody may do everything. Errors: ERR_KEY, ERR_FORBIDDEN,
  * ERR_RATE. */
 enum status authorise(struct request *x, struct error *err);
-/* Call before a job is submitted: the bytes that its request received count against the key's rate limit, and from then
- * on those that it generates. Errors: ERR_RATE: the key's requests already have too much ahead of them. */
+/* Call before a job is submitted: may it have its priority? The bytes that its request received count against the key's
+ * rate limit, and from then on those that it generates. Errors: as authorise_priority; ERR_RATE: the key's requests
+ * already have too much ahead of them. */
 enum status authorise_job(struct request *x, struct error *err);
-/* The queue did not accept the job. */
-void authorise_no_job(struct request *x);
-/* At the request's end: account for the bytes that it received and generated, as far as that is not done yet. */
-void authorise_end(struct request *x, uint64_t bytes);
+/* At the request's end: account for the bytes that it received and generated, as far as that is not done yet, and, if it
+ * had a job, for its pictures. */
+void authorise_end(struct request *x, uint64_t generated, bool had_job);
 /* May the request use the model `name`, which it calls `asked`, as the message does? Errors: ERR_FORBIDDEN. */
 enum status authorise_model(const struct request *x, const char *name, const char *asked, struct error *err);
 /* The highest priority that the request may ask for. */

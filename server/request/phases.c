@@ -13,36 +13,31 @@
 #include "server/request/cors.h"
 #include "server/request/job.h"
 #include "server/request/reply.h"
+#include "server/request/request_head.h"
 #include "server/request/request_host.h"
 #include "server/request/request_inner.h"
 #include "server/request/request_job.h"
-#include "server/request/request_head.h"
 #include "server/request/route.h"
 #include "server/request/service.h"
 
-enum next { GO_ON, STEP_AGAIN, WAIT, ANSWERED };
-
-static enum next refuse(struct request *x, const struct error *err)
-{
-    reply_send_error(x, err);
-    return ANSWERED;
-}
+/* REFUSED: with the error. */
+enum next { GO_ON, STEP_AGAIN, WAIT, ANSWERED, REFUSED };
 
 /* ---- before the body ----------------------------------------------------------------------------------------------
  * If a body follows, an answer here keeps it from being read, at the cost of the connection. */
 
-static enum next check_framing(struct request *x)
+static enum next check_framing(struct request *x, struct error *err)
 {
-    struct error err;
-    if (request_check_framing(x, &err) == OK)
+    if (request_check_framing(x, err) == OK)
         return GO_ON;
     x->closes = true;
-    return refuse(x, &err);
+    return REFUSED;
 }
 
 /* Without a body nothing would be saved by an answer before the library has seen its end. */
-static enum next await_end(struct request *x)
+static enum next await_end(struct request *x, struct error *err)
 {
+    (void)err;
     return x->has_body || x->is_received ? GO_ON : WAIT;
 }
 
@@ -69,8 +64,9 @@ static bool path_matches(const char *pattern, const char *path, struct request *
 
 /* The first route of the requested path, if this listener serves it; sets the path's label. What it has not is refused
  * once it is known that the request is for this host. */
-static enum next find_path(struct request *x)
+static enum next find_path(struct request *x, struct error *err)
 {
+    (void)err;
     const struct routes *all = x->service->routes;
     unsigned endpoint = 0;
     for (const struct route *r = all->list; r < all->list + all->count; r++) {
@@ -88,10 +84,9 @@ static enum next find_path(struct request *x)
     return GO_ON;
 }
 
-static enum next check_host(struct request *x)
+static enum next check_host(struct request *x, struct error *err)
 {
-    struct error err;
-    return request_host_check(x, &err) == OK ? GO_ON : refuse(x, &err);
+    return request_host_check(x, err) == OK ? GO_ON : REFUSED;
 }
 
 /* What to ask for instead of what other servers have there. */
@@ -144,16 +139,15 @@ static const struct route *route_of(const struct routes *all, const struct route
 }
 
 /* The path does not take this method; OPTIONS asks which it takes. */
-static enum next refuse_method(struct request *x, const char *allowed)
+static enum next refuse_method(struct request *x, const char *allowed, struct error *err)
 {
     char all[HTTP_HEADER_VALUE_MAX];
-    struct error err;
     (void)snprintf(all, sizeof all, "%s, OPTIONS", allowed);
     request_add_header(x, "Allow", all);
     if (strcmp(x->method, "OPTIONS") != 0) {
-        (void)error_set(&err, ERR_METHOD, "%s does not take %s; expected %s", x->route->path,
-                        json_quote(x->method).text, all);
-        return refuse(x, &err);
+        (void)error_set(err, ERR_METHOD, "%s does not take %s; expected %s", x->route->path, json_quote(x->method).text,
+                        all);
+        return REFUSED;
     }
     if (!x->is_admin && !x->is_metrics &&
         cors_answer(x->service->settings->cors_origins, request_header(x, "Origin")) != NULL) {
@@ -165,144 +159,139 @@ static enum next refuse_method(struct request *x, const char *allowed)
     return ANSWERED;
 }
 
-static enum next find_method(struct request *x)
+static enum next find_method(struct request *x, struct error *err)
 {
     char allowed[HTTP_HEADER_VALUE_MAX / 2] = "";
-    struct error err;
     if (x->route == NULL) {
-        (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"%s", json_quote(x->path).text,
+        (void)error_set(err, ERR_NOT_FOUND, "there is nothing at \"%s\"%s", json_quote(x->path).text,
                         instead_of(x->path));
-        return refuse(x, &err);
+        return REFUSED;
     }
     const struct route *r = route_of(x->service->routes, x->route, x->method, allowed, sizeof allowed);
     if (r == NULL)
-        return refuse_method(x, allowed);
+        return refuse_method(x, allowed, err);
     x->route = r;
     x->step = r->step;
     return GO_ON;
 }
 
-static enum next check_key(struct request *x)
+static enum next check_key(struct request *x, struct error *err)
 {
-    struct error err;
     if (!route_needs_key(x->route, x->service->settings))
         return GO_ON;
-    if (authorise(x, &err) != OK)
-        return refuse(x, &err);
+    if (authorise(x, err) != OK)
+        return REFUSED;
     request_count_as(x, &x->client);
     return GO_ON;
 }
 
 /* Keeps the query. What is open to everybody is requested by balancers, monitors and links, which add parameters of
  * their own. */
-static enum next check_headers(struct request *x)
+static enum next check_headers(struct request *x, struct error *err)
 {
     const struct route *r = x->route;
-    struct error err;
-    enum status st = r->api == API_OPEN ? OK : request_query_parse(&x->query, r->query, x, &err);
+    enum status st = r->api == API_OPEN ? OK : request_query_parse(&x->query, r->query, x, err);
     if (st == OK && r->body == BODY && !x->has_body)
-        st = error_set(&err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");
+        st = error_set(err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");
     if (st == OK)
-        st = request_type_check_encoding(x, &err);
+        st = request_type_check_encoding(x, err);
     if (st == OK)
-        st = request_type_check(x, r->types, &err);
+        st = request_type_check(x, r->types, err);
     if (st == OK)
-        st = request_type_check_size(x->body_bytes, r->most, &err);
-    return st == OK ? GO_ON : refuse(x, &err);
+        st = request_type_check_size(x->body_bytes, r->most, err);
+    return st == OK ? GO_ON : REFUSED;
 }
 
-/* All that others may look at is known. */
-static enum next show(struct request *x)
+static enum next show(struct request *x, struct error *err)
 {
+    (void)err;
     request_show(x);
     return GO_ON;
 }
 
 /* ---- with the body ------------------------------------------------------------------------------------------------ */
 
-static enum next await_body(struct request *x)
+static enum next await_body(struct request *x, struct error *err)
 {
-    struct error err;
     if (!x->is_received)
         return WAIT;
     if (x->body.status == OK)
         return GO_ON;
-    body_error(&x->body, x->service->settings->body_bytes_max, &err);
+    body_error(&x->body, x->service->settings->body_bytes_max, err);
     x->closes = true;
-    return refuse(x, &err);
+    return REFUSED;
 }
 
-/* Before any work is spent on it. */
-static enum next check_room(struct request *x)
+static enum next check_room(struct request *x, struct error *err)
 {
-    struct error err;
-    return x->route->use == TELLS || request_job_check_room(x, &err) == OK ? GO_ON : refuse(x, &err);
+    return x->route->use == TELLS || request_job_check_room(x, err) == OK ? GO_ON : REFUSED;
 }
 
-static enum next take_step(struct request *x)
+static enum next take_step(struct request *x, struct error *err)
 {
-    struct error err;
-    if (x->step(x, &err) != OK)
-        return refuse(x, &err);
+    if (x->step(x, err) != OK)
+        return REFUSED;
     return x->status != 0 ? ANSWERED : GO_ON;
 }
 
 /* ---- with a job that the step has made; what others make is submitted where it is made ---------------------------- */
 
-static enum next check_priority(struct request *x)
+static enum next check_rights(struct request *x, struct error *err)
 {
-    struct error err;
-    return !x->is_made || authorise_priority(x, x->job.item.priority, &err) == OK ? GO_ON : refuse(x, &err);
+    return !x->is_made || authorise_job(x, err) == OK ? GO_ON : REFUSED;
 }
 
-static enum next take_rate(struct request *x)
+static enum next reserve_answer(struct request *x, struct error *err)
 {
-    struct error err;
-    return !x->is_made || authorise_job(x, &err) == OK ? GO_ON : refuse(x, &err);
+    return !x->is_made || request_reserve_answer(x, x->job.answer_bytes, err) == OK ? GO_ON : REFUSED;
 }
 
-static enum next reserve_answer(struct request *x)
+static enum next submit(struct request *x, struct error *err)
 {
-    struct error err;
-    if (!x->is_made || request_reserve_answer(x, x->job.answer_bytes, &err) == OK)
-        return GO_ON;
-    authorise_no_job(x);
-    return refuse(x, &err);
+    return !x->is_made || request_job_submit(x, err) == OK ? GO_ON : REFUSED;
 }
 
-static enum next submit(struct request *x)
+static enum next await_job(struct request *x, struct error *err)
 {
-    struct error err;
-    if (!x->is_made || request_job_submit(x, &err) == OK)
-        return GO_ON;
-    authorise_no_job(x);
-    return refuse(x, &err);
-}
-
-static enum next await_job(struct request *x)
-{
+    (void)err;
     return job_await(&x->job) ? STEP_AGAIN : WAIT;
 }
 
 /* ---- all ----------------------------------------------------------------------------------------------------------- */
 
-static enum next (*const phases[])(struct request *x) = {
-    check_framing, await_end,  find_path, check_host,     find_method, check_key,      check_headers, show,
-    await_body,    check_room, take_step, check_priority, take_rate,   reserve_answer, submit,        await_job,
+static enum next (*const phases[])(struct request *x, struct error *err) = {
+    check_framing,  /* one length, or chunks */
+    await_end,      /* where there is no body */
+    find_path,      /* the route, if this listener has it */
+    check_host,     /* is the request for this host? */
+    find_method,    /* what the route takes */
+    check_key,      /* who asks, and may they call this API? their rate of requests */
+    check_headers,  /* query, types, length */
+    show,           /* to those who ask what is under way */
+    await_body,     /* the body */
+    check_room,     /* in the queue, before any work is spent on it */
+    take_step,      /* the route's own: model, limits and fields; it begins a job, or answers */
+    check_rights,   /* of the job: priority, rate of bytes */
+    reserve_answer, /* memory for what it will answer */
+    submit,         /* pictures to the threads that decode, others into the engine's queue */
+    await_job,      /* done, or its first bytes are there: the step that it named answers */
 };
 enum { STEP = 10 }; /* take_step's place, which a request comes back to with each job */
 
 void phases_run(struct request *x)
 {
+    struct error err;
     enum next next = GO_ON;
     while (next <= STEP_AGAIN) {
-        next = phases[x->phase](x);
+        next = phases[x->phase](x, &err);
         if (next == GO_ON)
             x->phase++;
         else if (next == STEP_AGAIN)
             x->phase = STEP;
     }
-    assert((next == ANSWERED) == (x->status != 0));
+    if (next == REFUSED)
+        reply_send_error(x, &err);
+    assert((next == WAIT) == (x->status == 0));
 }
 
 /* Clients of the Open Inference Protocol can read only its own form of errors. */

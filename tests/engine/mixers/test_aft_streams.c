@@ -1,6 +1,5 @@
 /* test_aft_streams.c - a step of AFT's causal form, and several at once, in every instruction set that this machine runs,
- * against their plain twin: the formula in double precision, position by position, with a maximum taken out of every
- * sum. */
+ * against their plain twin (plain.h), position by position. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,27 +11,8 @@
 #include <cmocka.h>
 
 #include "tests/engine/mixers/kernels.h"
+#include "tests/engine/mixers/plain.h"
 #include "tests/support/random.h"
-
-/* One channel of eq. 2 at position t, with the bias w of lag < window and 0 or minus infinity beyond. */
-static double plain_local(const float *k, const float *v, const float *w, uint32_t t, uint32_t window, bool global)
-{
-    double top = -INFINITY, num = 0.0, den = 0.0;
-    for (int pass = 0; pass < 2; pass++)
-        for (uint32_t s = 0; s <= t; s++) {
-            const uint32_t lag = t - s;
-            if (lag >= window && !global)
-                continue;
-            const double z = (double)k[s] + (lag < window ? (double)w[lag] : 0.0);
-            if (pass == 0) {
-                top = fmax(top, z);
-            } else {
-                num += exp(z - top) * (double)v[s];
-                den += exp(z - top);
-            }
-        }
-    return num / den;
-}
 
 /* local_factored, also with a ring of bf16, local_exact with and without the global sum */
 enum way { FACTORED, HALF, EXACT, WINDOW };
@@ -103,7 +83,8 @@ static void run_local(const struct kernels *kn, size_t at, bool by_channel, stru
     for (size_t i = 0; i < CHANNELS / LANES * local_state_floats(span, local_cases[at].way == HALF); i++)
         state[i] = 1e30f; /* left behind by another stream */
     for (uint32_t t = 0; t < STEPS; t++) {
-        float row[4][CHANNELS], w[STEPS * CHANNELS], own[STEPS];
+        float row[4][CHANNELS], w[STEPS * CHANNELS];
+        double z[STEPS];
         const size_t stride = by_channel ? CHANNELS : 0;
         for (size_t i = 0; i < span * (by_channel ? (size_t)CHANNELS : 1); i++)
             w[i] = random_float(rng, local_cases[at].bias_size);
@@ -115,10 +96,13 @@ static void run_local(const struct kernels *kn, size_t at, bool by_channel, stru
         step_local(kn, local_cases[at].way, row[0], row[1], row[2], row[3], state, w, stride, span, t, CHANNELS / LANES,
                    local_cases[at].gate);
         for (size_t c = 0; c < CHANNELS; c++) {
-            for (uint32_t lag = 0; lag < span; lag++)
-                own[lag] = by_channel ? w[(size_t)lag * CHANNELS + c] : w[lag];
-            const double mean = plain_local(k[c], v[c], own, t, span, local_cases[at].way != WINDOW);
-            const double want = local_cases[at].gate ? mean / (1.0 + exp(-(double)row[1][c])) : mean;
+            for (uint32_t s = 0; s <= t; s++) { /* w of lag < span, and 0 or minus infinity beyond */
+                const size_t lag = t - s;
+                const double beyond = local_cases[at].way == WINDOW ? -INFINITY : 0.0;
+                z[s] = (double)k[c][s] + (lag < span ? (double)w[by_channel ? lag * CHANNELS + c : lag] : beyond);
+            }
+            const double mean = plain_mean(z, v[c], 1, t + 1);
+            const double want = local_cases[at].gate ? mean * plain_sigmoid((double)row[1][c]) : mean;
             if (!(fabs((double)row[0][c] - want) <= local_cases[at].tolerance * (double)local_cases[at].value_size))
                 fail_msg("%s, %s: position %u channel %zu is %g, expected %g", kn->isa, local_cases[at].name, t, c,
                          (double)row[0][c], want);

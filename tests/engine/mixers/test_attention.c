@@ -1,5 +1,5 @@
 /* test_attention.c - the kernels of a query that sees every token, in every instruction set that this machine
- * runs, against their plain twins: the formulas in double precision. */
+ * runs, against their plain twins (plain.h). */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,20 +11,8 @@
 #include <cmocka.h>
 
 #include "tests/engine/mixers/kernels.h"
+#include "tests/engine/mixers/plain.h"
 #include "tests/support/random.h"
-
-/* sum_s softmax_s(z[s]) v[s], in double. */
-static double plain_mean(const double *z, const float *v, size_t v_stride, size_t n)
-{
-    double top = -INFINITY, num = 0.0, den = 0.0;
-    for (size_t s = 0; s < n; s++)
-        top = fmax(top, z[s]);
-    for (size_t s = 0; s < n; s++) {
-        num += exp(z[s] - top) * (double)v[s * v_stride];
-        den += exp(z[s] - top);
-    }
-    return num / den;
-}
 
 enum { TOKENS_MOST = 40, CHANNELS = 2 * LANES };
 
