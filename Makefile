@@ -90,10 +90,10 @@ ifeq ($(VARIANT),tsan)
   PLAIN_FLAGS := -DKERNELS_PLAIN
 endif
 kernels = $(basename $(wildcard engine/kernels/$(1).c))
-PORTABLE := $(call kernels,portable_*) $(basename $(wildcard engine/mixers/*.c))
+SIMD := $(call kernels,simd_*) $(basename $(wildcard engine/mixers/*.c))
 MACHINE := $(shell $(CC) -dumpmachine)
 ifneq ($(filter x86_64-%,$(MACHINE)),)
-  KERNELS := $(if $(PLAIN_FLAGS),,$(call kernels,avx*)) $(foreach isa,avx2 avx512,$(addsuffix -$(isa),$(PORTABLE)))
+  KERNELS := $(if $(PLAIN_FLAGS),,$(call kernels,avx*)) $(foreach isa,avx2 avx512,$(addsuffix -$(isa),$(SIMD)))
 else ifneq ($(filter aarch64-%,$(MACHINE)),)
   KERNELS := $(if $(PLAIN_FLAGS),engine/kernels/neon,$(call kernels,neon*))
 endif
@@ -101,9 +101,9 @@ INTRINSIC_SOURCES := $(addsuffix .c,$(call kernels,avx*) $(call kernels,neon*))
 
 ISA_FLAGS := # of one object
 objects = $(patsubst %,$B/%.o,$(1))
-$(call objects,$(PORTABLE)): ISA_FLAGS = $(KERNEL_FLAGS) -DKERNELS_ISA=baseline
-$(call objects,$(addsuffix -avx2,$(PORTABLE)) $(call kernels,avx2_*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2
-$(call objects,$(addsuffix -avx512,$(PORTABLE))): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -DKERNELS_ISA=avx512
+$(call objects,$(SIMD)): ISA_FLAGS = $(KERNEL_FLAGS) -DKERNELS_ISA=baseline
+$(call objects,$(addsuffix -avx2,$(SIMD)) $(call kernels,avx2_*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2
+$(call objects,$(addsuffix -avx512,$(SIMD))): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -DKERNELS_ISA=avx512
 $(call objects,$(call kernels,avx512_vnni*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512vnni -DKERNELS_ISA=avx512
 $(call objects,$(call kernels,avx512_bf16*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512bf16 -DKERNELS_ISA=avx512
 # Scheduled before registers are allocated, loads move ahead until some of 24 sums are on the stack.
@@ -114,7 +114,7 @@ $(call objects,engine/kernels/dispatch): ISA_FLAGS = $(PLAIN_FLAGS)
 ifneq ($(filter asan fuzz,$(VARIANT)),)
   # A check at every load makes products eight times slower, and the tests of whole daemons with them; clang takes ten
   # minutes to compile them so. What they read and write is what their callers hand them, whose own accesses are checked.
-  $(call objects,$(call kernels,avx*) $(call kernels,neon*) $(addprefix engine/kernels/portable_gemm,-avx2 -avx512) engine/kernels/portable_gemm): SANITISE :=
+  $(call objects,$(call kernels,avx*) $(call kernels,neon*) $(addprefix engine/kernels/simd_gemm,-avx2 -avx512) engine/kernels/simd_gemm): SANITISE :=
 endif
 
 # ---- rules ---------------------------------------------------------------------------------------------------------

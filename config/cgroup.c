@@ -56,7 +56,7 @@ static void add_quota(struct cgroup_limits *l, uint64_t allowed, uint64_t period
 }
 
 /* A folder has the files of its version, and in version 1 of its controllers; others are not there. */
-static void look_at(struct cgroup_limits *l, const char *dir)
+static void cgroup_look_at(struct cgroup_limits *l, const char *dir)
 {
     char line[LINE_MAX_BYTES];
     uint64_t allowed, period;
@@ -79,7 +79,7 @@ static void look_upwards(struct cgroup_limits *l, const char *root, const char *
     if (n < 0 || (size_t)n >= sizeof dir)
         return;
     for (;;) {
-        look_at(l, dir);
+        cgroup_look_at(l, dir);
         char *slash = strrchr(dir + root_size, '/');
         if (slash == NULL)
             return;

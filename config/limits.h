@@ -6,7 +6,7 @@
 #define ERROR_MESSAGE_MAX 512 /* one readable sentence with names and numbers; longer ones are cut */
 #define ERROR_PARAM_MAX 128   /* a field, a setting or a tensor's name */
 #define MODEL_NAME_MAX 64     /* a folder's name; it becomes a metric label */
-#define MODEL_WISH_MAX 75     /* what a request calls a model: its name, or NAME@VERSION with ten digits */
+#define MODEL_REF_MAX 75      /* what a request calls a model: its name, or NAME@VERSION with ten digits */
 #define REQUEST_ID_MAX 128    /* X-Request-Id, as the HTTP contract says */
 
 /* ---- configuration and reports -------------------------------------------------------------------------- */
@@ -184,7 +184,7 @@
 /* Pixels of all pictures of one request: sixteen photographs of a phone, some seconds of a thread to decode. */
 #define CLASSIFY_PIXELS_MAX PICTURE_FILE_PIXELS_MAX
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* what a JSON number carries exactly */
-#define STREAM_PLACE_MAX 80                /* bytes of the id of a stream's event: a seed, digests and a number */
+#define STREAM_OFFSET_MAX 80               /* bytes of the id of a stream's event: a seed, digests and a number */
 
 /* ---- saved streams and compression ------------------------------------------------------------------------------ */
 #define MODEL_ARITHMETIC_BYTES 160 /* version, instruction set and precision */

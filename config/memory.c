@@ -98,7 +98,7 @@ void memory_share(struct settings *s, enum config_source sources[SETTING_COUNT],
         set(s, sources, SETTING_models_memory_max_mb, left > MODELS_LEAST_MB ? left : MODELS_LEAST_MB);
 }
 
-/* ---- what a user reads ------------------------------------------------------------------------------------------- */
+/* ---- what a user reads ------------------------------------------------------------------------------------------ */
 
 static unsigned mebibytes(uint64_t bytes)
 {

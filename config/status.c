@@ -92,7 +92,7 @@ static void make_well_formed(char *text, size_t size, int length)
     make_harmless(text);
 }
 
-static void fill(struct error *err, enum status st, const char *param, const char *format, va_list args)
+static void status_fill(struct error *err, enum status st, const char *param, const char *format, va_list args)
 {
     err->status = st;
     make_well_formed(err->param, sizeof err->param, snprintf(err->param, sizeof err->param, "%s", param));
@@ -104,7 +104,7 @@ enum status error_set(struct error *err, enum status st, const char *format, ...
     if (err != NULL) {
         va_list args;
         va_start(args, format);
-        fill(err, st, "", format, args);
+        status_fill(err, st, "", format, args);
         va_end(args);
     }
     return st;
@@ -115,7 +115,7 @@ enum status error_set_param(struct error *err, enum status st, const char *param
     if (err != NULL) {
         va_list args;
         va_start(args, format);
-        fill(err, st, param, format, args);
+        status_fill(err, st, param, format, args);
         va_end(args);
     }
     return st;

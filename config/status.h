@@ -23,8 +23,8 @@
     X(ERR_PICTURE, 422, "invalid_request_error", "undecodable_picture")  \
     X(ERR_REFUSED, 422, "invalid_request_error", "file_refused")         \
     X(ERR_RATE, 429, "rate_limit_error", "rate_limit_exceeded")          \
-    X(ERR_CANCELLED, 499, "cancelled_error", "client_left")              \
-    X(ERR_STOPPED, 499, "cancelled_error", "cancelled")                  \
+    X(ERR_CLIENT_GONE, 499, "cancelled_error", "client_left")            \
+    X(ERR_CANCELLED_BY_ADMIN, 499, "cancelled_error", "cancelled")       \
     X(ERR_INTERNAL, 500, "server_error", "internal")                     \
     X(ERR_NOMEM, 503, "overloaded_error", "out_of_memory")               \
     X(ERR_FULL, 503, "overloaded_error", "queue_full")                   \

@@ -64,7 +64,7 @@ bool utf8_is_invisible(const char *text)
     return false;
 }
 
-/* ---- repair ------------------------------------------------------------------------------------------------------ */
+/* ---- repair ----------------------------------------------------------------------------------------------------- */
 
 /* Size of the character, or of the part of one, that `in` begins with: at least 1. *whole says which it is. */
 static size_t utf8_span(const uint8_t *in, size_t size, unsigned length, uint8_t low, uint8_t high, bool *whole)

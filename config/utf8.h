@@ -26,7 +26,7 @@ bool utf8_is_control(const char *text);
  * part what stands beside them. */
 bool utf8_is_invisible(const char *text);
 
-/* ---- repair ------------------------------------------------------------------------------------------------------ */
+/* ---- repair ----------------------------------------------------------------------------------------------------- */
 
 #define UTF8_GROWTH 3         /* one byte that is not UTF-8 becomes U+FFFD, three bytes */
 #define UTF8_INCOMPLETE_MAX 3 /* bytes of a character that may wait for its last one */

@@ -14,7 +14,7 @@
 #include "engine/pass/encoder.h"
 
 struct engine {
-    struct thread_pinning places;
+    struct thread_pinning pinning;
     struct engine_core core;
     struct engine_info info;
     struct workspace workspace;
@@ -214,9 +214,9 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     e->core.kernels = kernels_select(o->isa);
     e->core.threads = info.threads;
     e->info = info;
-    e->core.places = &e->places;
+    e->core.pinning = &e->pinning;
     if (o->keeps_places)
-        thread_pinning_init(&e->places, e->core.threads);
+        thread_pinning_init(&e->pinning, e->core.threads);
     dims_init(&e->core.dims, &m->config);
     set_elements_max(&e->info, m, o);
     plan(e, m, o);
@@ -314,13 +314,13 @@ void engine_batch_want_map(struct engine *e, size_t i, uint32_t layer, uint32_t 
     assert(head < engine_heads(e) || head == ENGINE_ALL_HEADS);
     assert(e->core.config->input == INPUT_IMAGE && n->next_block == 0 && n->next_sequence == 0);
     assert(i < n->pass.sequences && layer < e->core.config->depth);
-    n->wishes[i] = (struct map_wish){.wanted = true, .layer = layer, .head = head};
-    n->any_wish = true;
+    n->map_requests[i] = (struct map_request){.wanted = true, .layer = layer, .head = head};
+    n->any_map = true;
 }
 
 const float *engine_batch_map(const struct engine *e, size_t i)
 {
-    assert(is_done(e, i) && e->encoder.wishes[i].wanted);
+    assert(is_done(e, i) && e->encoder.map_requests[i].wanted);
     return e->encoder.maps + i * e->encoder.elements_each;
 }
 

@@ -41,7 +41,7 @@ struct axis {
     uint32_t in, out;    /* pixels before and after */
     double extent;       /* of `in` that becomes `out`: less than all of the last pixel of a reduced side */
     struct span visible; /* of the `out` pixels */
-    uint32_t place;      /* where in the crop the first of them lies */
+    uint32_t first;      /* where in the crop the first of them lies */
     struct span reach;   /* the input pixels that visible ones use: contiguous, as taps rise with i */
     struct span *taps;   /* [visible.count], counted from reach.begin */
     int32_t *weights;    /* [visible.count, stride], FRACTION_BITS after the point */
@@ -94,15 +94,15 @@ static int64_t crop_offset(uint32_t resized, uint32_t wanted)
 }
 
 /* The visible part of a side of `in` pixels that becomes `out`, cropped to `wanted`. Weights come later. */
-static void axis_place(struct axis *a, uint32_t in, double extent, uint32_t out, uint32_t wanted)
+static void axis_lay(struct axis *a, uint32_t in, double extent, uint32_t out, uint32_t wanted)
 {
     const int64_t offset = crop_offset(out, wanted);
     const int64_t begin = offset > 0 ? offset : 0;
     const int64_t end = offset + wanted < out ? offset + wanted : out;
     *a = (struct axis){.in = in, .out = out, .extent = extent};
     a->visible = (struct span){(uint32_t)begin, (uint32_t)(end - begin)};
-    a->place = (uint32_t)(begin - offset);
-    assert(begin < end && a->place + a->visible.count <= wanted);
+    a->first = (uint32_t)(begin - offset);
+    assert(begin < end && a->first + a->visible.count <= wanted);
 }
 
 /* Rounds half away from zero, as the rest of the arithmetic expects; |weight| stays below 2. */
@@ -287,11 +287,11 @@ static double extent_of(const struct picture *p, uint32_t whole)
 /* Blacken what lies outside the picture in the crop, out [height, pitch]. */
 static void blacken_outside(uint8_t *out, size_t pitch, uint32_t height, const struct axis *x, const struct axis *y)
 {
-    const uint32_t below = y->place + y->visible.count;
-    const size_t left = (size_t)x->place * CHANNELS, right = left + (size_t)x->visible.count * CHANNELS;
-    memset(out, 0, y->place * pitch);
+    const uint32_t below = y->first + y->visible.count;
+    const size_t left = (size_t)x->first * CHANNELS, right = left + (size_t)x->visible.count * CHANNELS;
+    memset(out, 0, y->first * pitch);
     memset(out + below * pitch, 0, (height - below) * pitch);
-    for (uint32_t i = y->place; i < below; i++) {
+    for (uint32_t i = y->first; i < below; i++) {
         memset(out + i * pitch, 0, left);
         memset(out + i * pitch + right, 0, pitch - right);
     }
@@ -308,11 +308,11 @@ enum status image_prepare(uint8_t *out, uint32_t width, uint32_t height, const s
     const struct sides to = resized_sides(in, resize_to);
     const bool keep = to.width == w && to.height == h;
     struct axis x, y;
-    axis_place(&x, w, extent_of(in, picture_whole_width(in)), to.width, width);
-    axis_place(&y, h, extent_of(in, picture_whole_height(in)), to.height, height);
+    axis_lay(&x, w, extent_of(in, picture_whole_width(in)), to.width, width);
+    axis_lay(&y, h, extent_of(in, picture_whole_height(in)), to.height, height);
 
     const size_t pitch = (size_t)width * CHANNELS;
-    uint8_t *visible = out + y.place * pitch + (size_t)x.place * CHANNELS;
+    uint8_t *visible = out + y.first * pitch + (size_t)x.first * CHANNELS;
     enum status st = OK;
     if (keep) {
         for (uint32_t i = 0; i < y.visible.count; i++)
@@ -346,8 +346,8 @@ enum status image_resize(uint8_t *out, uint32_t width, uint32_t height, const st
 {
     struct axis x, y;
     assert(in->pixels != NULL && in->width > 0 && in->height > 0 && width > 0 && height > 0);
-    axis_place(&x, in->width, extent_of(in, picture_whole_width(in)), width, width);
-    axis_place(&y, in->height, extent_of(in, picture_whole_height(in)), height, height);
+    axis_lay(&x, in->width, extent_of(in, picture_whole_width(in)), width, width);
+    axis_lay(&y, in->height, extent_of(in, picture_whole_height(in)), height, height);
     const enum status st = resize(out, (size_t)width * CHANNELS, in, &x, &y, how, err);
     axis_clear(&x);
     axis_clear(&y);

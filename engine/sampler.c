@@ -39,7 +39,7 @@ static double uniform(const struct sampler *s)
     return (double)((((uint64_t)bits[0] << 32) | bits[1]) >> 11) * 0x1p-53;
 }
 
-/* ---- which bytes may be drawn ------------------------------------------------------------------------------------ */
+/* ---- which bytes may be drawn ----------------------------------------------------------------------------------- */
 
 /* The byte that came `back` bytes before the next one, 1 for the latest. */
 static uint8_t before(const struct sampler *s, uint64_t back)
@@ -116,7 +116,7 @@ static void leave_out(double *z, const struct sampler *s)
     }
 }
 
-/* ---- what their logits become ------------------------------------------------------------------------------------ */
+/* ---- what their logits become ----------------------------------------------------------------------------------- */
 
 /* CTRL's penalty (Keskar et al. 2019), once for every byte in the history, then OpenAI's two. */
 static void penalise(double *z, const struct sampler *s)
@@ -145,7 +145,7 @@ static void adjust(double *z, const struct sampler *s)
     leave_out(z, s);
 }
 
-/* ---- the draw ---------------------------------------------------------------------------------------------------- */
+/* ---- the draw --------------------------------------------------------------------------------------------------- */
 
 static uint8_t largest(const double *z)
 {

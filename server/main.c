@@ -27,7 +27,6 @@
 #include "server/api/openapi.h"
 #include "server/api/routes.h"
 #include "server/api/version.h"
-#include "server/operation/batcher.h"
 #include "server/control/heartbeat.h"
 #include "server/control/hosting.h"
 #include "server/control/loader.h"
@@ -42,6 +41,7 @@
 #include "server/core/short_spin.h"
 #include "server/core/watcher.h"
 #include "server/http/listeners.h"
+#include "server/operation/batcher.h"
 #include "server/request/hosts.h"
 #include "server/request/job.h"
 #include "server/request/requests.h"
@@ -164,25 +164,25 @@ static void drop_sessions_of_gone_keys(void *arg)
 static enum status start_workers(struct daemon *d, struct error *err)
 {
     const struct workers_purpose pictures = {.threads = d->settings->picture_threads,
-                                             .kept_max = workers_ahead(d->settings),
+                                             .postprocess_max = workers_ahead(d->settings),
                                              .name = "pictures",
                                              .work = "decode pictures",
                                              .setting = "picture_threads",
                                              .nice = 10,
-                                             .prepare = METRIC_PICTURE_PREPARE,
-                                             .conclude = METRIC_PICTURE_DRAW};
+                                             .preprocess = METRIC_PICTURE_PREPARE,
+                                             .postprocess = METRIC_PICTURE_DRAW};
     return workers_start(&d->service.workers, &pictures, d->settings, d->mailboxes, err);
 }
 
 static enum status start_sessions(struct daemon *d, struct error *err)
 {
     const struct workers_purpose stored = {.threads = SESSION_STORE_THREADS,
-                                           .kept_max = BATCHER_LANES_MAX * d->settings->streams_max,
+                                           .postprocess_max = BATCHER_LANES_MAX * d->settings->streams_max,
                                            .name = "sessions",
                                            .work = "read and write sessions",
                                            .setting = "them",
-                                           .prepare = METRIC_SESSION_STORE,
-                                           .conclude = METRIC_SESSION_STORE};
+                                           .preprocess = METRIC_SESSION_STORE,
+                                           .postprocess = METRIC_SESSION_STORE};
     enum status st = sessions_create(&d->service.sessions, d->settings, d->watcher, err);
     if (st == OK && sessions_are_stored(d->service.sessions))
         st = workers_start(&d->service.keepers, &stored, d->settings, d->mailboxes, err);
@@ -300,7 +300,7 @@ static bool wait_for_requests(struct daemon *d, uint32_t wait_ms)
 static void move(void *arg, struct request *x)
 {
     (void)arg;
-    if (job_look(&x->job).moves)
+    if (job_look(&x->job).resumable)
         job_cancel(&x->job, ERR_UNAVAILABLE);
 }
 
@@ -359,7 +359,7 @@ static void stop(struct daemon *d)
 
 /* ---- the program ----------------------------------------------------------------------------------------------- */
 
-static int run(const struct config *config, int argc, char *argv[])
+static int daemon_run(const struct config *config, int argc, char *argv[])
 {
     const struct settings *settings = &config->settings;
     struct daemon d = {.settings = settings, .config = config, .argc = argc, .argv = argv};
@@ -403,7 +403,7 @@ static enum status check_all(const struct settings *s, struct error *err)
     return st == OK ? hosting_check(s, err) : st;
 }
 
-static int check(const struct config *config)
+static int daemon_check(const struct config *config)
 {
     struct error err;
     char warning[ERROR_MESSAGE_MAX] = "", memory[ERROR_MESSAGE_MAX];
@@ -441,7 +441,7 @@ int main(int argc, char *argv[])
         version_print_daemon(AFTD_COMMIT, stdout);
         return EXIT_SUCCESS;
     case CONFIG_CHECK:
-        return check(&config);
+        return daemon_check(&config);
     case CONFIG_PRINT:
         if (config_print(&config, stdout, &err) == OK)
             return EXIT_SUCCESS;
@@ -450,5 +450,5 @@ int main(int argc, char *argv[])
     case CONFIG_RUN:
         break;
     }
-    return run(&config, argc, argv);
+    return daemon_run(&config, argc, argv);
 }

@@ -71,9 +71,9 @@ size_t chat_template_write(const struct chat_template *t, const struct chat_mess
 {
     size_t used = 0;
     for (size_t i = 0; i < count; i++) {
-        const char *text = t->roles[messages[i].role], *place = strstr(text, content_word);
-        const char *after = place + sizeof content_word - 1;
-        append(out, &used, text, (size_t)(place - text));
+        const char *text = t->roles[messages[i].role], *content = strstr(text, content_word);
+        const char *after = content + sizeof content_word - 1;
+        append(out, &used, text, (size_t)(content - text));
         append(out, &used, messages[i].content, messages[i].size);
         append(out, &used, after, strlen(after));
     }

@@ -9,7 +9,7 @@
 #include "config/json.h"
 
 /* One key of one object, for messages. */
-struct place {
+struct key_node {
     const struct key_reader *reader;
     const struct key *key;
     char name[ERROR_PARAM_MAX]; /* "mixer.heads" */
@@ -62,13 +62,13 @@ static struct expectation describe_expected(const struct key *k)
     return e;
 }
 
-static enum status refuse(const struct place *p, const json_t *value, struct error *err)
+static enum status keys_refuse(const struct key_node *p, const json_t *value, struct error *err)
 {
     return error_set_param(err, ERR_FORMAT, p->name, "%s: %s is %s, expected %s", p->reader->path, p->name,
                            json_describe(value).text, describe_expected(p->key).text);
 }
 
-static enum status refuse_element(const struct place *p, size_t i, const json_t *element, struct error *err)
+static enum status refuse_element(const struct key_node *p, size_t i, const json_t *element, struct error *err)
 {
     return error_set_param(err, ERR_FORMAT, p->name, "%s: %s[%zu] is %s, expected %s", p->reader->path, p->name, i,
                            json_describe(element).text, describe_expected(p->key).text);
@@ -76,12 +76,12 @@ static enum status refuse_element(const struct place *p, size_t i, const json_t 
 
 /* ---- values ----------------------------------------------------------------------------------------------------- */
 
-static void *field_of(const struct place *p)
+static void *field_of(const struct key_node *p)
 {
     return (char *)p->reader->base + p->key->offset;
 }
 
-static enum status read_word(const struct place *p, const json_t *value, struct error *err)
+static enum status read_word(const struct key_node *p, const json_t *value, struct error *err)
 {
     for (size_t i = 0; json_is_string(value) && i < p->key->word_count; i++) {
         if (strcmp(json_string_value(value), p->key->words[i]) == 0) {
@@ -90,11 +90,11 @@ static enum status read_word(const struct place *p, const json_t *value, struct 
             return OK;
         }
     }
-    return refuse(p, value, err);
+    return keys_refuse(p, value, err);
 }
 
 /* One integer or number into element i of the field. False: it is not what was expected. */
-static bool store_number(const struct place *p, size_t i, const json_t *value)
+static bool store_number(const struct key_node *p, size_t i, const json_t *value)
 {
     const struct key *k = p->key;
 
@@ -110,13 +110,13 @@ static bool store_number(const struct place *p, size_t i, const json_t *value)
     return true;
 }
 
-static enum status read_numbers(const struct place *p, const json_t *value, struct error *err)
+static enum status read_numbers(const struct key_node *p, const json_t *value, struct error *err)
 {
     const uint32_t length = p->key->length;
 
     if (length > 1 && json_is_array(value)) {
         if (json_array_size(value) != length)
-            return refuse(p, value, err);
+            return keys_refuse(p, value, err);
         for (size_t i = 0; i < length; i++) {
             if (!store_number(p, i, json_array_get(value, i)))
                 return refuse_element(p, i, json_array_get(value, i), err);
@@ -124,18 +124,18 @@ static enum status read_numbers(const struct place *p, const json_t *value, stru
         return OK;
     }
     if (length > 1 && !p->key->scalar)
-        return refuse(p, value, err);
+        return keys_refuse(p, value, err);
     for (size_t i = 0; i < length; i++) {
         if (!store_number(p, i, value))
-            return refuse(p, value, err);
+            return keys_refuse(p, value, err);
     }
     return OK;
 }
 
-static enum status read_text(const struct place *p, const json_t *value, struct error *err)
+static enum status read_text(const struct key_node *p, const json_t *value, struct error *err)
 {
     if (!json_is_string(value) || json_string_length(value) > p->key->length)
-        return refuse(p, value, err);
+        return keys_refuse(p, value, err);
     char *text = strdup(json_string_value(value));
     if (text == NULL)
         return error_set_param(err, ERR_NOMEM, p->name, "%s: not enough memory for %s", p->reader->path, p->name);
@@ -143,14 +143,14 @@ static enum status read_text(const struct place *p, const json_t *value, struct 
     return OK;
 }
 
-static enum status read_texts(const struct place *p, const json_t *value, struct error *err)
+static enum status read_texts(const struct key_node *p, const json_t *value, struct error *err)
 {
     const struct key *k = p->key;
     const size_t n = json_array_size(value);
     char **texts;
 
     if (!json_is_array(value) || (double)n < k->min || (double)n > k->max)
-        return refuse(p, value, err);
+        return keys_refuse(p, value, err);
     texts = calloc(n, sizeof(char *));
     if (texts == NULL)
         return error_set_param(err, ERR_NOMEM, p->name, "%s: not enough memory for %zu %s", p->reader->path, n,
@@ -169,14 +169,14 @@ static enum status read_texts(const struct place *p, const json_t *value, struct
     return OK;
 }
 
-static enum status read_value(const struct place *p, json_t *value, struct error *err)
+static enum status read_value(const struct key_node *p, json_t *value, struct error *err)
 {
     switch (p->key->kind) {
     case KEY_WORD:
         return read_word(p, value, err);
     case KEY_FLAG:
         if (!json_is_boolean(value))
-            return refuse(p, value, err);
+            return keys_refuse(p, value, err);
         *(bool *)field_of(p) = json_is_true(value);
         return OK;
     case KEY_INTEGER:
@@ -189,7 +189,7 @@ static enum status read_value(const struct place *p, json_t *value, struct error
     case KEY_OBJECT: {
         char prefix[ERROR_PARAM_MAX];
         if (!json_is_object(value))
-            return refuse(p, value, err);
+            return keys_refuse(p, value, err);
         (void)snprintf(prefix, sizeof prefix, "%s.", p->key->name);
         return keys_read(p->reader, value, prefix, p->key->keys, p->key->key_count, err);
     }
@@ -237,7 +237,7 @@ enum status keys_read(const struct key_reader *r, json_t *object, const char *pr
 {
     for (size_t i = 0; i < count; i++) {
         enum status st = OK;
-        struct place p = {.reader = r, .key = &keys[i]};
+        struct key_node p = {.reader = r, .key = &keys[i]};
         json_t *value = json_object_get(object, keys[i].name);
         if (!key_applies(r, &keys[i]))
             continue;

@@ -35,7 +35,7 @@ enum row_kind {
     ROW_LINEAR, /* NAME.weight and, optionally, NAME.bias of the first side: a struct linear */
     ROW_NORM    /* NAME.weight and NAME.bias: a struct norm */
 };
-enum row_place { IN_MODEL, IN_BLOCK, IN_FOLD }; /* struct model, block_weights, fold_source */
+enum row_struct { IN_MODEL, IN_BLOCK, IN_FOLD }; /* struct model, block_weights, fold_source */
 enum row_presence { REQUIRED, OPTIONAL };
 
 /* What decides whether a config has such a tensor; one that the file has nevertheless is left over. */
@@ -69,7 +69,7 @@ _Static_assert(SHAPE_MAX <= TENSOR_RANK_MAX && MIXER_TENSOR_RANK_MAX <= SHAPE_MA
 struct row {
     const char *name;
     enum row_kind kind;
-    enum row_place place;
+    enum row_struct in;
     enum row_presence presence;
     uint32_t rank;
     size_t offset;
@@ -77,7 +77,7 @@ struct row {
     enum extent shape[SHAPE_MAX];
 };
 
-#define AT(where, how, type, field) .place = (where), .presence = (how), .offset = offsetof(type, field)
+#define AT(where, how, type, field) .in = (where), .presence = (how), .offset = offsetof(type, field)
 #define MODEL(field) AT(IN_MODEL, REQUIRED, struct model, field)
 #define MODEL_OPTIONAL(field) AT(IN_MODEL, OPTIONAL, struct model, field)
 #define BLOCK(field) AT(IN_BLOCK, REQUIRED, struct block_weights, field)
@@ -236,7 +236,7 @@ static enum status bind_tensor(struct walk *w, const struct row *row, const char
     assert(!w->taken[number]);
     w->taken[number] = true;
     w->manifest.bindings[w->manifest.count++] =
-        (struct binding){.tensor = t, .field = field, .folded = row->place == IN_FOLD};
+        (struct binding){.tensor = t, .field = field, .folded = row->in == IN_FOLD};
     return OK;
 }
 
@@ -268,7 +268,7 @@ static enum status bind_rows(struct walk *w, const struct row *rows, size_t coun
 {
     for (size_t i = 0; i < count; i++) {
         enum status st = OK;
-        void *field = (char *)w->bases[rows[i].place] + rows[i].offset;
+        void *field = (char *)w->bases[rows[i].in] + rows[i].offset;
         if ((rows[i].when & ~w->conditions) != 0)
             continue;
         switch (rows[i].kind) {

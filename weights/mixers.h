@@ -10,7 +10,7 @@
 #include "config/limits.h"
 #include "weights/extents.h"
 
-/* ---- the keys of `mixer` in config.json -------------------------------------------------------------------------- */
+/* ---- the keys of `mixer` in config.json ------------------------------------------------------------------------- */
 
 /* Every key besides `type`; mixers whose rows below name it have it. Its constant, its name here and in struct
  * mixer_config, and, by kind:
@@ -43,7 +43,7 @@ enum mixer_option {
 #undef X
 };
 
-/* ---- what differs by mixer --------------------------------------------------------------------------------------- */
+/* ---- what differs by mixer -------------------------------------------------------------------------------------- */
 
 /* What a token's key is. */
 enum mixer_keys {
@@ -88,7 +88,7 @@ struct mixer_facts {
     struct mixer_tensor tensors[MIXER_TENSORS_MAX];
 };
 
-/* ---- the list ---------------------------------------------------------------------------------------------------- */
+/* ---- the list --------------------------------------------------------------------------------------------------- */
 
 #define AFT_OPTIONS (OPTION_QUERY_GATE | OPTION_GLOBAL)
 
@@ -112,7 +112,7 @@ struct mixer_facts {
 enum mixer_type { MIXERS(X) MIXER_COUNT };
 #undef X
 
-/* ---- what a config.json says about its mixer --------------------------------------------------------------------- */
+/* ---- what a config.json says about its mixer -------------------------------------------------------------------- */
 
 struct mixer_config {
     enum mixer_type type;

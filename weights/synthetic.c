@@ -36,7 +36,7 @@ static const struct {
 };
 #define SHAPE_COUNT (sizeof shapes / sizeof shapes[0])
 
-/* ---- laying out -------------------------------------------------------------------------------------------------- */
+/* ---- laying out ------------------------------------------------------------------------------------------------- */
 
 struct layout {
     float *arena; /* NULL: count only */
@@ -129,9 +129,9 @@ static void place_model(struct layout *l, struct model *m)
     m->head = place_linear(l, c->input == INPUT_IMAGE ? c->classes : BYTE_VALUES, c->dim, 1.0f);
 }
 
-/* ---- making ------------------------------------------------------------------------------------------------------ */
+/* ---- making ----------------------------------------------------------------------------------------------------- */
 
-static size_t find(const char *name)
+static size_t synthetic_find(const char *name)
 {
     size_t i = 0;
     while (i < SHAPE_COUNT && strcmp(shapes[i].name, name) != 0)
@@ -141,7 +141,7 @@ static size_t find(const char *name)
 
 bool synthetic_has(const char *name)
 {
-    return find(name) < SHAPE_COUNT;
+    return synthetic_find(name) < SHAPE_COUNT;
 }
 
 const char *synthetic_names(void)
@@ -177,7 +177,7 @@ static enum status make_config(struct model_config *c, const struct model_config
     return c->labels != NULL ? OK : error_set(err, ERR_NOMEM, "not enough memory for %u labels", c->classes);
 }
 
-static enum status fill(struct model *m, struct error *err)
+static enum status synthetic_fill(struct model *m, struct error *err)
 {
     struct layout l = {.arena = NULL};
     m->blocks = calloc(m->config.depth, sizeof *m->blocks);
@@ -196,7 +196,7 @@ static enum status fill(struct model *m, struct error *err)
 
 enum status synthetic_model(struct model **ret, const char *name, struct error *err)
 {
-    const size_t i = find(name);
+    const size_t i = synthetic_find(name);
     if (i == SHAPE_COUNT)
         return error_set_param(err, ERR_ARGUMENT, "synthetic", "unknown synthetic model \"%.100s\"; expected one of %s",
                                name, synthetic_names());
@@ -206,7 +206,7 @@ enum status synthetic_model(struct model **ret, const char *name, struct error *
     (void)snprintf(m->name, sizeof m->name, "%s", name);
     enum status st = make_config(&m->config, &shapes[i].config, err);
     if (st == OK)
-        st = fill(m, err);
+        st = synthetic_fill(m, err);
     if (st == OK)
         *ret = m;
     else

@@ -20,7 +20,7 @@
 
 enum { COLUMNS = 78, LINE_MAX_BYTES = 1024 };
 
-/* ---- text -------------------------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------------------------- */
 
 /* A word of running text: what roff would take for an escape or a request is protected, and the dashes of an option
  * stay dashes that can be copied. */
@@ -70,7 +70,7 @@ static void put_text(const char *text)
         (void)putchar('\n');
 }
 
-/* ---- settings ---------------------------------------------------------------------------------------------------- */
+/* ---- settings --------------------------------------------------------------------------------------------------- */
 
 /* What a setting accepts and its default, as a sentence. */
 static void put_values(const struct setting *s)
@@ -139,7 +139,7 @@ static void put_flags(void)
     (void)printf(".El\n");
 }
 
-/* ---- verbs ------------------------------------------------------------------------------------------------------- */
+/* ---- verbs ------------------------------------------------------------------------------------------------------ */
 
 /* One argument, as PICTURE..., -o or add|list, with its macro; returns what comes behind it. */
 static const char *put_argument(const char *at)
@@ -233,7 +233,7 @@ static void put_verbs(void)
     template_each_verb(put_verb);
 }
 
-/* ---- the page ---------------------------------------------------------------------------------------------------- */
+/* ---- the page --------------------------------------------------------------------------------------------------- */
 
 int main(int argc, char **argv)
 {

@@ -1,9 +1,9 @@
 /* avx2_int8.c - the int8 product of AVX2: bytes are widened to 16 bits and added up in pairs (vpmaddwd), even and odd
- * ones apart, so that nothing saturates as vpmaddubsw would. The plain form is portable_gemm.c's; sums are whole
+ * ones apart, so that nothing saturates as vpmaddubsw would. The plain form is simd_gemm.c's; sums are whole
  * numbers, so both agree to the bit. */
 #include <immintrin.h>
 
-#include "engine/kernels/portable.h"
+#include "engine/kernels/simd.h"
 
 #define TILE_VECS_LEAST 2 /* so that weights, once widened, are for as many rows as can be */
 #include "engine/kernels/tiles.h"

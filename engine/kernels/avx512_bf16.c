@@ -1,8 +1,8 @@
 /* avx512_bf16.c - the bf16 product where the processor multiplies pairs of bf16 (vdpbf16ps): two steps of k in one
- * instruction; and rows for it (vcvtne2ps2bf16). The plain forms are portable_gemm.c's. */
+ * instruction; and rows for it (vcvtne2ps2bf16). The plain forms are simd_gemm.c's. */
 #include <immintrin.h>
 
-#include "engine/kernels/portable.h"
+#include "engine/kernels/simd.h"
 #include "engine/kernels/tiles.h"
 
 /* By the instruction itself: GCC 12 copies each sum twice around the intrinsic. */

@@ -1,9 +1,9 @@
 /* avx512_vnni.c - the int8 product where the processor adds up quads of bytes (vpdpbusd): four steps of k in one
- * instruction, rows unsigned, weights signed. The plain form is portable_gemm.c's; sums are whole numbers, so both
+ * instruction, rows unsigned, weights signed. The plain form is simd_gemm.c's; sums are whole numbers, so both
  * agree to the bit. */
 #include <immintrin.h>
 
-#include "engine/kernels/portable.h"
+#include "engine/kernels/simd.h"
 #include "engine/kernels/tiles.h"
 
 /* By the instruction itself: GCC 12 copies each sum twice around the intrinsic, and spills some of 24. */

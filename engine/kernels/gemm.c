@@ -57,7 +57,7 @@ void gemm_plan(struct gemm *g, struct workspace *w, enum precision precision, ui
     workspace_note(w, &g->bias, g->n, sizeof *g->bias);
 }
 
-/* ---- packing ----------------------------------------------------------------------------------------------------- */
+/* ---- packing ---------------------------------------------------------------------------------------------------- */
 
 /* Rounded to nearest, ties to even; the sums that weights take part in are finite, so no NaN comes here. */
 static uint16_t to_bf16(float x)
@@ -116,7 +116,7 @@ void gemm_pack(struct gemm *g, uint32_t column, const float *weight, const float
     }
 }
 
-/* ---- products ---------------------------------------------------------------------------------------------------- */
+/* ---- products --------------------------------------------------------------------------------------------------- */
 
 /* A product's rows as its precision wants them. */
 struct operand {

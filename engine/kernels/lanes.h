@@ -98,7 +98,7 @@ LANES_INLINE lanes lanes_pick(ilanes mask, lanes yes, lanes no)
     return (lanes)((mask & (ilanes)yes) | (~mask & (ilanes)no));
 }
 
-/* ---- long sums --------------------------------------------------------------------------------------------------- */
+/* ---- long sums -------------------------------------------------------------------------------------------------- */
 
 /* A sum in float32 that runs on loses what falls below its last bit at each step. Here are two numbers for it, the
  * second one what the first has lost: sum + rest, where sum is what that rounds to. Where all roundings go one way,

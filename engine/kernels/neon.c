@@ -1,7 +1,7 @@
-/* neon.c - the fp32 product of every arm64 processor (fmla). The plain form is portable_gemm.c's, which GCC 12
+/* neon.c - the fp32 product of every arm64 processor (fmla). The plain form is simd_gemm.c's, which GCC 12
  * compiles to up to a third more instructions; the rest of the table is plain C for four lanes, the baseline's. By the
  * instruction itself, here and in neon_*.c: around intrinsics GCC 12 moves sums and rows between registers. */
-#include "engine/kernels/portable.h"
+#include "engine/kernels/simd.h"
 #include "engine/kernels/tiles.h"
 
 LANES_INLINE void add_f32(lanes *sum, ilanes x, const ilanes *w, size_t vecs)

@@ -1,6 +1,6 @@
 /* neon_bf16.c - the bf16 product of arm64 processors that multiply pairs of bf16 (FEAT_BF16, bfdot): two steps of k in
- * one instruction, which rounds in its own way, and always in the order of k. The plain form is portable_gemm.c's. */
-#include "engine/kernels/portable.h"
+ * one instruction, which rounds in its own way, and always in the order of k. The plain form is simd_gemm.c's. */
+#include "engine/kernels/simd.h"
 #include "engine/kernels/tiles.h"
 
 LANES_INLINE void add_bf16(lanes *sum, ilanes x, const ilanes *w, size_t vecs)

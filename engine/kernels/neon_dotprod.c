@@ -1,9 +1,9 @@
 /* neon_dotprod.c - the int8 product of arm64 processors that add up quads of bytes (FEAT_DotProd, sdot): four steps of
- * k in one instruction, rows and weights signed. The plain form is portable_gemm.c's; sums are whole numbers, so both
+ * k in one instruction, rows and weights signed. The plain form is simd_gemm.c's; sums are whole numbers, so both
  * agree to the bit. */
 #include <arm_neon.h>
 
-#include "engine/kernels/portable.h"
+#include "engine/kernels/simd.h"
 #include "engine/kernels/tiles.h"
 
 /* Signed: the values without the 128 that other products want. Rows have room for whole registers. */

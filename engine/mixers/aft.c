@@ -41,7 +41,7 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
         own->biases[i] = own->exact ? biases[i] : (float)exp((double)biases[i]);
 }
 
-/* ---- biases to look at ------------------------------------------------------------------------------------------- */
+/* ---- biases to look at ------------------------------------------------------------------------------------------ */
 
 static struct engine_biases biases_shape(const struct engine_core *e)
 {
@@ -74,7 +74,7 @@ static void read_biases(const struct engine_core *e, uint32_t layer, uint32_t he
         out[t] = aft_surplus(b, b->biases[middle * tokens + before + t]);
 }
 
-/* ---- mixing ------------------------------------------------------------------------------------------------------ */
+/* ---- mixing ----------------------------------------------------------------------------------------------------- */
 
 /* e v, then numerator and denominator, which are plain sums without biases. */
 static uint64_t macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass)

@@ -30,7 +30,7 @@ static uint32_t count_lags(const struct engine_core *e, const struct block_weigh
     return lags;
 }
 
-/* ---- packing ----------------------------------------------------------------------------------------------------- */
+/* ---- packing ---------------------------------------------------------------------------------------------------- */
 
 static void plan(struct block *block, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
 {
@@ -82,7 +82,7 @@ static void pack(struct block *block, const struct engine_core *e, const struct 
     }
 }
 
-/* ---- biases to look at ------------------------------------------------------------------------------------------- */
+/* ---- biases to look at ------------------------------------------------------------------------------------------ */
 
 static struct engine_biases biases_shape(const struct engine_core *e)
 {
@@ -107,7 +107,7 @@ static void read_biases(const struct engine_core *e, uint32_t layer, uint32_t he
         out[j] = aft_surplus(b, packed_tap(e, b, head, j));
 }
 
-/* ---- mixing ------------------------------------------------------------------------------------------------------ */
+/* ---- mixing ----------------------------------------------------------------------------------------------------- */
 
 /* Does each channel have a key of its own? Then no other channel matters on the way from keys to means. */
 static bool own_keys(const struct engine_core *e)

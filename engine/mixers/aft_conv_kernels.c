@@ -10,7 +10,7 @@ LANES_INLINE lanes gather(const float *p, const uint32_t *index)
     return lanes_load(a);
 }
 
-/* ---- tiles: LANES columns of all tokens -------------------------------------------------------------------------- */
+/* ---- tiles: LANES columns of all tokens ------------------------------------------------------------------------- */
 
 void KERNEL(conv_keys)(float *e, const float *k, const struct conv_shape *s)
 {
@@ -74,7 +74,7 @@ void KERNEL(conv_finish)(float *y, const float *q, const float *num, const float
     }
 }
 
-/* ---- sums over windows and beyond -------------------------------------------------------------------------------- */
+/* ---- sums over windows and beyond ------------------------------------------------------------------------------- */
 
 /* Where position + offset - radius lies on a side of n positions. */
 LANES_INLINE size_t conv_clip(size_t position, size_t offset, size_t radius, size_t n)
@@ -227,7 +227,7 @@ void KERNEL(conv_sums)(float *out, const float *x, const float *taps, const stru
         conv_sum_columns(out + c, x + c, taps + c, s, scratch);
 }
 
-/* ---- exactly ----------------------------------------------------------------------------------------------------- */
+/* ---- exactly ---------------------------------------------------------------------------------------------------- */
 
 /* The positions that p is a mean of, and the window among them, whose corner has the tap first_tap. */
 struct conv_reach {
@@ -302,7 +302,7 @@ void KERNEL(conv_exact)(float *y, const float *q, const float *k, const float *v
     }
 }
 
-/* ---- AFT over a sequence, exactly --------------------------------------------------------------------------------- */
+/* ---- AFT over a sequence, exactly ------------------------------------------------------------------------------- */
 
 void KERNEL(aft_exact)(float *y, const float *q, const float *k, const float *v, const float *bias, size_t tokens,
                        size_t stride, size_t channels, bool gate)

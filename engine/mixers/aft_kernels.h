@@ -3,7 +3,7 @@
 #ifndef ENGINE_MIXERS_AFT_KERNELS_H
 #define ENGINE_MIXERS_AFT_KERNELS_H
 
-#include "engine/kernels/portable.h"
+#include "engine/kernels/simd.h"
 
 /* Two ways to add up exp(k + w), chosen by a block's largest |w|.
  *
@@ -62,7 +62,7 @@ LANES_INLINE lanes gated_mean(const float *q, lanes num, lanes den, bool gate)
     return num * lanes_pick(negative, e, one) / (den * (one + e));
 }
 
-/* ---- streams: a position at a time -------------------------------------------------------------------------------- */
+/* ---- streams: a position at a time ------------------------------------------------------------------------------ */
 
 /* The state of LANES channels of one stream and layer: S of e and of e*v, what each of them has lost (lanes.h, "long
  * sums"), r, then the ring [span][e, e*v] (local_factored), or [span][k, v] (local_exact). Half the ring: [span] pairs
@@ -90,7 +90,7 @@ void KERNEL(local_factored_rows)(const struct local_rows *rows, float *state, co
 void KERNEL(local_exact)(float *y, const float *q, const float *k, const float *v, float *state,
                          const struct local_step *step);
 
-/* ---- whole sequences --------------------------------------------------------------------------------------------- */
+/* ---- whole sequences -------------------------------------------------------------------------------------------- */
 
 /* AFT (eq. 2) exactly, one position, every token s seen: y = sigmoid(q) * sum_s a_s v_s / sum_s a_s with
  * a_s = exp(k_s + w_s - max), by channel. y, q [channels]; k, v [tokens] rows at `stride`; bias [tokens] = w, minus

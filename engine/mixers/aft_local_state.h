@@ -1,5 +1,5 @@
-/* aft_local_state.h - the state of a stream in AFT's recurrent form, by WIDTH channels: a ring of the window's terms, and
- * the sums of what has left it. For aft_local_*.c alone. */
+/* aft_local_state.h - the state of a stream in AFT's recurrent form, by WIDTH channels: a ring of the window's terms,
+ * and the sums of what has left it. For aft_local_*.c alone. */
 #ifndef ENGINE_MIXERS_AFT_LOCAL_STATE_H
 #define ENGINE_MIXERS_AFT_LOCAL_STATE_H
 

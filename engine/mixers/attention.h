@@ -1,9 +1,9 @@
-/* attention.h - the inner loops of mixers that weigh tokens by a softmax, compiled for each instruction set. As those of
- * kernels.h. */
+/* attention.h - the inner loops of mixers that weigh tokens by a softmax, compiled for each instruction set. As those
+ * of kernels.h. */
 #ifndef ENGINE_MIXERS_ATTENTION_H
 #define ENGINE_MIXERS_ATTENTION_H
 
-#include "engine/kernels/portable.h"
+#include "engine/kernels/simd.h"
 
 #define ATTEND_ROWS_MAX 64
 

@@ -3,7 +3,7 @@
 #ifndef ENGINE_MIXERS_LINEAR_H
 #define ENGINE_MIXERS_LINEAR_H
 
-#include "engine/kernels/portable.h"
+#include "engine/kernels/simd.h"
 #include "engine/pass/mixer.h"
 
 /* One head of one sequence, in a block's activations. */

@@ -1,5 +1,5 @@
 /* mixer_table.c - the mixers of weights/mixers.h, by what a model asks for, as one instruction set has them. */
-#include "engine/kernels/portable.h"
+#include "engine/kernels/simd.h"
 #include "engine/pass/mixer.h"
 
 #define X(constant, name, ...) extern const struct mixer KERNEL(mixer_##name);

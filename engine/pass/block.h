@@ -49,7 +49,7 @@ struct engine_core {
     struct dims dims;
     struct gemm_context gemm;
     uint32_t threads;
-    struct thread_pinning *places;
+    struct thread_pinning *pinning;
     struct block *blocks; /* [depth] */
     struct packed_norm norm;
     struct gemm head;

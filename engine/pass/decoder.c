@@ -209,9 +209,9 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
 #pragma omp parallel num_threads(by_one ? 1 : e->threads)
     {
         if (each != 0)
-            thread_pinning_pin(e->places, team_thread());
+            thread_pinning_pin(e->pinning, team_thread());
         else
-            thread_pinning_unpin(e->places);
+            thread_pinning_unpin(e->pinning);
         embed(n, e, rows);
         if (each != 0)
             step_streams(n, e, rows, each);

@@ -31,7 +31,7 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
         gemm_plan(&n->patch_embed, w, PRECISION_F32, d->dim, (uint32_t)patch_values(c));
         workspace_note(w, &n->patches, rows * patch_values(c), sizeof *n->patches);
         workspace_note(w, &n->levels, (uint64_t)3 * BYTE_VALUES, sizeof *n->levels);
-        workspace_note(w, (void *)&n->wishes, images_max, sizeof *n->wishes);
+        workspace_note(w, (void *)&n->map_requests, images_max, sizeof *n->map_requests);
         workspace_note(w, &n->maps, rows, sizeof *n->maps);
     } else {
         workspace_note(w, &n->tok_embed, (uint64_t)BYTE_VALUES * d->channels, sizeof *n->tok_embed);
@@ -93,7 +93,7 @@ static void begin(struct encoder *n, const struct engine_core *e, size_t count, 
         .sequences = count, .tokens = tokens, .height = grid ? down : 1, .width = grid ? across : tokens};
     n->next_block = 0;
     n->next_sequence = 0;
-    n->any_wish = false;
+    n->any_map = false;
     assert(count >= 1 && count <= n->images_max && count * tokens <= n->rows_max);
     assert(e->config->input != INPUT_IMAGE || !model_config_fixed_size(e->config, n->pos_embed != NULL) ||
            tokens == model_config_tokens(e->config));
@@ -107,7 +107,7 @@ void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t
     assert(height % ph == 0 && width % pw == 0);
     const uint32_t down = height / ph, across = width / pw;
     begin(n, e, images, down, across);
-    memset(n->wishes, 0, images * sizeof *n->wishes);
+    memset(n->map_requests, 0, images * sizeof *n->map_requests);
     const size_t lines = images * down, line_pixels = (size_t)3 * ph * width;
     const size_t line_values = across * patch_values(e->config);
 #pragma omp parallel for num_threads(e->threads) schedule(static)
@@ -197,8 +197,9 @@ static void classify(struct encoder *n, const struct engine_core *e, size_t firs
  * because some mixers overwrite the keys. */
 static void draw_map(struct encoder *n, const struct engine_core *e, uint32_t layer, size_t i, const float *qkv)
 {
-    if (n->any_wish && n->wishes[i].wanted && n->wishes[i].layer == layer)
-        token_map(n->maps + i * n->elements_each, e, qkv, n->pass.tokens, encoder_rows_before(n), n->wishes[i].head);
+    if (n->any_map && n->map_requests[i].wanted && n->map_requests[i].layer == layer)
+        token_map(n->maps + i * n->elements_each, e, qkv, n->pass.tokens, encoder_rows_before(n),
+                  n->map_requests[i].head);
 }
 
 /* Does each thread take whole sequences through a block, which then stay in its cache, without waiting for others? Yes
@@ -230,7 +231,7 @@ static void sequences_together(struct encoder *n, const struct engine_core *e, u
     struct sequence_pass pass = n->pass;
     pass.sequences = count;
     block_before(e, &e->blocks[layer], &a, rows);
-    if (n->any_wish)
+    if (n->any_map)
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < count; i++)
             draw_map(n, e, layer, first + i, a.qkv + i * pass.tokens * e->dims.qkv);
@@ -245,9 +246,9 @@ static void pass_block(struct encoder *n, const struct engine_core *e, size_t fi
 #pragma omp parallel num_threads(e->threads)
     {
         if (alone)
-            thread_pinning_pin(e->places, team_thread());
+            thread_pinning_pin(e->pinning, team_thread());
         else
-            thread_pinning_unpin(e->places);
+            thread_pinning_unpin(e->pinning);
         if (layer == 0)
             embed(n, e, first, count);
         if (alone)

@@ -20,16 +20,16 @@ struct encoder {
     float *pooled;  /* [images, channels] */
     float *logits;  /* [images, padded classes] */
     uint8_t *bytes; /* texts: [rows] */
-    struct map_wish {
+    struct map_request {
         bool wanted;
         uint32_t layer, head;
-    } * wishes;                        /* pictures: [images_max] */
+    } * map_requests;                  /* pictures: [images_max] */
     float *maps;                       /* pictures: [rows], a picture's at its first patch's row without class tokens */
     uint32_t images_max, elements_max; /* patches of one picture, bytes of one text */
     uint64_t rows_max;                 /* rows of a whole batch, class tokens included */
     /* the batch */
     size_t elements_each;
-    bool any_wish;
+    bool any_map;
     struct sequence_pass pass;
     uint32_t next_block;  /* depth: done */
     size_t next_sequence; /* the first that has yet to pass it */

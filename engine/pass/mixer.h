@@ -80,7 +80,7 @@ struct mixer {
     float (*key_norm)(const float *k, size_t tokens, size_t stride);
 };
 
-/* MIXER(name) = {...}: a file in mixers/ is compiled for each instruction set (engine/kernels/portable.h), and its mixer
+/* MIXER(name) = {...}: a file in mixers/ is compiled for each instruction set (engine/kernels/simd.h), and its mixer
  * is in that set's table. */
 #define MIXER(name)                                 \
     extern const struct mixer KERNEL(mixer_##name); \

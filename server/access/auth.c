@@ -42,7 +42,7 @@ struct auth {
     void *changed_arg;
 };
 
-/* ---- tables ------------------------------------------------------------------------------------------------------ */
+/* ---- tables ----------------------------------------------------------------------------------------------------- */
 
 static void meter_release(struct auth_meter *m)
 {
@@ -180,7 +180,7 @@ void auth_on_change(struct auth *a, void (*changed)(void *arg), void *arg)
     (void)pthread_mutex_unlock(&a->lock);
 }
 
-/* ---- keys -------------------------------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------------------------- */
 
 bool auth_find(struct auth *a, const char *text, size_t size, struct auth_grant *ret)
 {
@@ -246,7 +246,7 @@ bool auth_has(struct auth *a, const struct client_id *client)
     return has;
 }
 
-/* ---- rates ------------------------------------------------------------------------------------------------------- */
+/* ---- rates ------------------------------------------------------------------------------------------------------ */
 
 /* Add the tokens of the time that has passed. */
 static void refill_locked(struct bucket *b, double rate, double capacity, uint64_t now_ns)

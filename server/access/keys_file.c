@@ -25,7 +25,7 @@ static const char *const api_words[] = {
 #undef X
 };
 
-/* ---- one key ----------------------------------------------------------------------------------------------------- */
+/* ---- one key ---------------------------------------------------------------------------------------------------- */
 
 bool key_name_is_fine(const char *name)
 {
@@ -59,7 +59,7 @@ enum status key_make(struct key *k, char text[KEY_TEXT_BYTES + 1], struct error 
     return OK;
 }
 
-/* ---- from JSON --------------------------------------------------------------------------------------------------- */
+/* ---- from JSON -------------------------------------------------------------------------------------------------- */
 
 static bool read_hash(const json_t *value, uint8_t out[KEY_HASH_BYTES])
 {
@@ -278,7 +278,7 @@ void keys_file_clear(struct keys_file *f)
     *f = (struct keys_file){0};
 }
 
-/* ---- changing ---------------------------------------------------------------------------------------------------- */
+/* ---- changing --------------------------------------------------------------------------------------------------- */
 
 enum status keys_file_add(struct keys_file *f, const struct key *k, struct error *err)
 {
@@ -315,7 +315,7 @@ enum status keys_file_remove(struct keys_file *f, const char *name, struct error
     return OK;
 }
 
-/* ---- to JSON ----------------------------------------------------------------------------------------------------- */
+/* ---- to JSON ---------------------------------------------------------------------------------------------------- */
 
 json_t *key_apis_to_json(unsigned apis)
 {

@@ -24,7 +24,7 @@
 /* ---- models ---------------------------------------------------------------------------------------------------- */
 
 /* NULL for want of memory. */
-static json_t *describe(const struct registry_model *row)
+static json_t *admin_describe(const struct registry_model *row)
 {
     const struct hosted_model *e = row->hosted;
     json_t *m = json_pack("{s:s, s:s}", "model", row->found.name, "state", model_state_word(row->state));
@@ -53,7 +53,7 @@ enum status api_admin_models(struct request *x, struct error *err)
     json_t *list = json_array();
     const bool failed = registry_models(s->registry, &rows, &count) != OK;
     for (size_t i = 0; i < count; i++) {
-        json_append(list, describe(&rows[i]));
+        json_append(list, admin_describe(&rows[i]));
         bytes += rows[i].hosted != NULL ? rows[i].hosted->bytes : 0;
     }
     registry_models_free(rows, count);

@@ -28,7 +28,7 @@ static const struct {
 /* ---- contents --------------------------------------------------------------------------------------------------- */
 
 /* `param`: where the value is, as messages[1].content. value NULL: it is missing. */
-static enum status refuse(const char *param, const json_t *value, const char *expected, struct error *err)
+static enum status chat_messages_refuse(const char *param, const json_t *value, const char *expected, struct error *err)
 {
     return error_set_param(err, ERR_ARGUMENT, param, "\"%s\" is %s; expected %s", param,
                            value != NULL ? json_describe(value).text : "missing", expected);
@@ -55,7 +55,7 @@ static enum status add_part(struct reading *r, const char *param, const json_t *
                                "\"%s\" is of the type \"%s\"; expected %s: nothing but text is read here", param,
                                json_quote(json_string_value(type)).text, expected);
     if (!json_is_string(type) || !json_is_string(text) || json_object_size(part) != 2)
-        return refuse(param, part, expected, err);
+        return chat_messages_refuse(param, part, expected, err);
     return add_text(r, text, err);
 }
 
@@ -68,7 +68,7 @@ static enum status add_content(struct reading *r, const json_t *content, struct 
     if (json_is_string(content))
         return add_text(r, content, err);
     if (json_array_size(content) == 0)
-        return refuse(param, content, "a string, or a list of at least one part of text", err);
+        return chat_messages_refuse(param, content, "a string, or a list of at least one part of text", err);
     json_array_foreach((json_t *)content, i, part)
     {
         (void)snprintf(param, sizeof param, "messages[%zu].content[%zu]", r->index, i);
@@ -90,7 +90,7 @@ static enum status read_role(const struct reading *r, const json_t *role, enum c
             return OK;
         }
     (void)snprintf(param, sizeof param, "messages[%zu].role", r->index);
-    return refuse(param, role, "\"system\", \"developer\", \"user\" or \"assistant\"", err);
+    return chat_messages_refuse(param, role, "\"system\", \"developer\", \"user\" or \"assistant\"", err);
 }
 
 /* Clients send answers back with all that they had no use for: null and empty lists are the same as left out, and a
@@ -111,9 +111,9 @@ static enum status check_rest(const struct reading *r, json_t *message, struct e
         if (strcmp(key, "role") == 0 || strcmp(key, "content") == 0 || says_nothing(key, value))
             continue;
         (void)snprintf(param, sizeof param, "messages[%zu].%s", r->index, json_quote(key).text);
-        return refuse(param, value,
-                      "nothing but \"role\", \"content\" and \"name\" in a message: tools and sounds are not done here",
-                      err);
+        return chat_messages_refuse(
+            param, value,
+            "nothing but \"role\", \"content\" and \"name\" in a message: tools and sounds are not done here", err);
     }
     return OK;
 }
@@ -125,7 +125,7 @@ static enum status read_message(struct reading *r, json_t *message, struct error
     const size_t begin = r->size;
     (void)snprintf(param, sizeof param, "messages[%zu]", r->index);
     if (!json_is_object(message))
-        return refuse(param, message, "an object with \"role\" and \"content\"", err);
+        return chat_messages_refuse(param, message, "an object with \"role\" and \"content\"", err);
     enum status st = read_role(r, json_object_get(message, "role"), &to->role, err);
     if (st == OK)
         st = check_rest(r, message, err);

@@ -35,7 +35,7 @@ struct fields {
 static const struct field table[] = {
     {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, HTTP_BODY_MAX), .what = "a string"},
     {"images", FIELD_OTHER, AT(images), .read = request_images_read, .what = REQUEST_IMAGES_EXPECTED},
-    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX), .what = "the name of a model"},
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_REF_MAX), .what = "the name of a model"},
     {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(1, CLASSIFY_TOP_K_MAX)},
     {"size", FIELD_NAME, AT(size), FIELD_RANGE(1, HTTP_URL_MAX), .what = "native or HxW in pixels"},
 };
@@ -63,7 +63,7 @@ static json_t *describe_predictions(const struct model_config *c, const float *l
 }
 
 /* One input's answer. */
-static json_t *describe(const struct job *j, uint32_t input, uint32_t top_k)
+static json_t *classify_describe(const struct job *j, uint32_t input, uint32_t top_k)
 {
     const struct model *m = j->model->model;
     const float *logits = classify_job_of(j)->logits + (size_t)input * m->config.classes;
@@ -75,7 +75,7 @@ static json_t *describe(const struct job *j, uint32_t input, uint32_t top_k)
                      (int)in->whole_width, "height", (int)in->whole_height);
 }
 
-static enum status answer(struct request *x, struct error *err)
+static enum status classify_answer(struct request *x, struct error *err)
 {
     struct job *j = &x->job;
     const uint32_t top_k = ((const struct classification *)x->state)->top_k, count = classify_job_of(j)->in.count;
@@ -83,9 +83,9 @@ static enum status answer(struct request *x, struct error *err)
     const enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
-    json_t *whole = count > 1 ? json_array() : describe(j, 0, top_k);
+    json_t *whole = count > 1 ? json_array() : classify_describe(j, 0, top_k);
     for (uint32_t i = 0; count > 1 && i < count; i++)
-        json_append(whole, describe(j, i, top_k));
+        json_append(whole, classify_describe(j, i, top_k));
     return reply_send_json(x, 200, whole);
 }
 
@@ -183,5 +183,5 @@ enum status api_classify(struct request *x, struct error *err)
     if (st == OK)
         st = read_input(x, &f, &g, err);
     json_decref(object);
-    return st == OK ? request_run_job(x, answer) : st;
+    return st == OK ? request_run_job(x, classify_answer) : st;
 }

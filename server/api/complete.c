@@ -35,7 +35,7 @@ struct fields {
 
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
-    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_REF_MAX)},
     {"rows", FIELD_INTEGER, AT(rows), FIELD_RANGE(0, MODEL_PICTURE_SIDE_MAX)},
     {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, COMPLETE_SAMPLES_MAX)},
     {"scale", FIELD_INTEGER, AT(scale), FIELD_RANGE(1, COMPLETE_SCALE_MAX)},
@@ -71,7 +71,7 @@ static struct completion *state_of(struct job *j)
     return ((struct request *)(void *)j)->state;
 }
 
-static enum status conclude(struct job *j, struct error *err)
+static enum status postprocess(struct job *j, struct error *err)
 {
     struct completion *s = state_of(j);
     const struct complete_job *c = complete_job_of(j);
@@ -104,7 +104,7 @@ static enum status answer_picture(struct request *x, struct error *err)
     char seed[24];
     enum status st = request_job_check(x, err);
     if (st == OK)
-        st = workers_conclude(j, err);
+        st = workers_postprocess(j, err);
     if (st != OK)
         return st;
     (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)complete_job_of(j)->in.sampler.seed);
@@ -175,7 +175,8 @@ static enum status answer_events(struct request *x, struct error *err)
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* Checks that concern more than one field. */
-static enum status check(const struct request *x, const struct hosted_model *e, struct fields *f, struct error *err)
+static enum status complete_check(const struct request *x, const struct hosted_model *e, struct fields *f,
+                                  struct error *err)
 {
     const uint32_t *size = e->model->config.size;
     const bool is_given = ((const struct completion *)x->state)->given.size > 0;
@@ -216,9 +217,9 @@ static enum status plan(struct request *x, const struct complete_input *in, stru
     const uint64_t painted = (uint64_t)g.width * g.height;
     struct picture_inputs *source;
     if (!in->stream) {
-        k->conclude = conclude;
-        k->conclude_ns = NS_PAINTED * painted;
-        k->conclude_bytes = 6 * painted;
+        k->postprocess = postprocess;
+        k->postprocess_ns = NS_PAINTED * painted;
+        k->postprocess_bytes = 6 * painted;
     }
     enum status st = job_defer(&x->job, free_png, state, err);
     if (st == OK && state->given.size > 0) {
@@ -262,7 +263,7 @@ static enum status read_request(struct request *x, struct error *err)
     state->scale = (uint32_t)f.scale;
     x->timeout_ms = (uint32_t)f.timeout_ms;
     state->streams = events_wanted(x, f.stream);
-    st = check(x, e, &f, err);
+    st = complete_check(x, e, &f, err);
     return st == OK ? build(x, &f, err) : st;
 }
 

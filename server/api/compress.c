@@ -22,7 +22,7 @@ struct fields {
 
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
-    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_REF_MAX)},
     {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX),
      .max_setting = offsetof(struct settings, timeout_ms_max)},
 };
@@ -53,7 +53,7 @@ static enum status say(struct request *x, struct error *err)
     return request_reply(x, 200, "application/octet-stream", (char *)bytes, size);
 }
 
-static enum status answer(struct request *x, struct error *err)
+static enum status compress_answer(struct request *x, struct error *err)
 {
     const enum status st = request_job_check(x, err);
     return st == OK ? say(x, err) : st;
@@ -110,7 +110,7 @@ static enum status code(struct request *x, bool restores, struct error *err)
     if (c->blocks.count == 0) /* there is nothing to code */
         return say(x, err);
     st = code_begin(&x->job, restores ? &job_kind_decompress : &job_kind_compress, &c->blocks, err);
-    return st == OK ? request_run_job(x, answer) : st;
+    return st == OK ? request_run_job(x, compress_answer) : st;
 }
 
 enum status api_compress(struct request *x, struct error *err)

@@ -40,7 +40,7 @@ struct fields {
 
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
-    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_REF_MAX)},
     {"input", FIELD_OTHER, AT(input), .read = prompts_read, .what = PROMPTS_EXPECTED},
     {"images", FIELD_OTHER, AT(images), .read = request_images_read, .what = REQUEST_IMAGES_EXPECTED},
     {"encoding_format", FIELD_WORD, AT(format), .words = {"float", "base64"}, .what = "\"float\" or \"base64\""},
@@ -71,7 +71,7 @@ static json_int_t count_tokens(const struct job *j)
     const struct model_config *c = &j->model->model->config;
     json_int_t tokens = 0;
     if (j->kind == &job_kind_embed)
-        return (json_int_t)j->given;
+        return (json_int_t)j->input_len;
     for (uint32_t i = 0; i < count_of(j); i++) {
         const struct picture_input *in = &classify_job_of(j)->in.list[i];
         tokens += c->input == INPUT_IMAGE ? in->height / c->patch[0] * (in->width / c->patch[1]) : in->width;
@@ -114,7 +114,7 @@ static json_t *describe_all(const struct job *j, bool base64, float *room, uint3
     return list;
 }
 
-static enum status answer(struct request *x, struct error *err)
+static enum status embeddings_answer(struct request *x, struct error *err)
 {
     struct job *j = &x->job;
     const struct embedding *state = x->state;
@@ -158,7 +158,7 @@ static enum status pick_model(struct request *x, const struct fields *f, struct 
 }
 
 /* What one field alone does not show. */
-static enum status check(const struct fields *f, struct error *err)
+static enum status embeddings_check(const struct fields *f, struct error *err)
 {
     if (f->input == NULL && f->images == NULL)
         return error_set_param(err, ERR_ARGUMENT, "input",
@@ -275,7 +275,7 @@ static enum status read_request(struct request *x, json_t *object, struct error 
     struct job *j = &x->job;
     enum status st = fields_read(&embedding_fields, object, x->service->settings, &f, err);
     if (st == OK)
-        st = check(&f, err);
+        st = embeddings_check(&f, err);
     if (st == OK)
         st = pick_model(x, &f, &m, err);
     if (st == OK)
@@ -287,7 +287,8 @@ static enum status read_request(struct request *x, json_t *object, struct error 
     x->timeout_ms = (uint32_t)f.timeout_ms;
     ((struct embedding *)x->state)->base64 = f.format == BASE64;
     j->item.priority = f.priority;
-    j->answer_bytes = j->given + (size_t)count_of(j) * engine_info(m->engine)->dim * (sizeof(double) + NUMBER_BYTES);
+    j->answer_bytes =
+        j->input_len + (size_t)count_of(j) * engine_info(m->engine)->dim * (sizeof(double) + NUMBER_BYTES);
     return OK;
 }
 
@@ -299,5 +300,5 @@ enum status api_openai_embeddings(struct request *x, struct error *err)
     if (st == OK)
         st = read_request(x, object, err);
     json_decref(object);
-    return st == OK ? request_run_job(x, answer) : st;
+    return st == OK ? request_run_job(x, embeddings_answer) : st;
 }

@@ -45,8 +45,8 @@ enum {
     NS_DRAWN = 120,
 };
 
-/* The request's state: what its job's work needs, and its result. Constant between its steps: `prepare`, the engine,
- * `conclude`, the answer. */
+/* The request's state: what its job's work needs, and its result. Constant between its steps: `preprocess`, the engine,
+ * `postprocess`, the answer. */
 struct explaining {
     struct explanation what;
     struct picture backdrop; /* the client's, upright */
@@ -68,7 +68,7 @@ static struct explaining *state_of(struct job *j)
     return ((struct request *)(void *)j)->state;
 }
 
-/* ---- the work ---------------------------------------------------------------------------------------------------- */
+/* ---- the work --------------------------------------------------------------------------------------------------- */
 
 /* What is drawn has at most so many pixels, and twice their bytes while it is encoded. */
 static uint64_t drawn_pixels(const struct explaining *s)
@@ -77,8 +77,8 @@ static uint64_t drawn_pixels(const struct explaining *s)
 }
 
 /* Besides what the model sees, make of the picture the backdrop that the map will be drawn on. */
-static enum status fill(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
-                        struct error *err)
+static enum status explain_fill(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
+                                struct error *err)
 {
     struct explaining *s = state_of(j);
     const struct model_config *c = &j->model->model->config;
@@ -90,11 +90,11 @@ static enum status fill(struct job *j, uint32_t i, const struct picture *whole, 
     const enum status st = explain_backdrop(&s->backdrop, &s->box, whole, s->what.side, err);
     if (st != OK)
         return st;
-    j->work.kept = 6 * drawn_pixels(s);
+    j->work.retained = 6 * drawn_pixels(s);
     return classify_fill(j, i, whole, f, err);
 }
 
-static enum status conclude_map(struct job *j, struct error *err)
+static enum status postprocess_map(struct job *j, struct error *err)
 {
     struct explaining *s = state_of(j);
     const struct model_config *c = &j->model->model->config;
@@ -108,7 +108,7 @@ static enum status conclude_map(struct job *j, struct error *err)
 }
 
 /* Biases are constant, so this needs no engine. */
-static enum status conclude_biases(struct job *j, struct error *err)
+static enum status postprocess_biases(struct job *j, struct error *err)
 {
     struct explaining *s = state_of(j);
     struct picture p = {0};
@@ -131,13 +131,13 @@ static void add_number(struct request *x, const char *name, uint32_t value)
 
 _Static_assert(ENGINE_ALL_HEADS == UINT32_MAX && DRAW_ALL_LAYERS == UINT32_MAX, "what add_number calls all");
 
-static enum status answer(struct request *x, struct error *err)
+static enum status explain_answer(struct request *x, struct error *err)
 {
     struct job *j = &x->job;
     struct explaining *s = state_of(j);
     enum status st = request_job_check(x, err);
     if (st == OK)
-        st = workers_conclude(j, err);
+        st = workers_postprocess(j, err);
     if (st != OK)
         return st;
     if (s->what.view != EXPLAIN_BIASES) {
@@ -162,15 +162,15 @@ static enum status resolve(struct request *x, const struct fields *f, struct err
 {
     struct explaining *s = x->state;
     struct hosted_model *e;
-    const struct explain_request wish = {
+    const struct explain_request wanted = {
         .view = json_string_value(f->view),
         .layer = json_string_value(f->layer),
         .head = json_string_value(f->head),
         .side = json_string_value(f->side),
     };
-    const int task = f->model != NULL && explain_wants_biases(&wish) ? REGISTRY_ANY_TASK : TASK_IMAGE_CLASSIFICATION;
+    const int task = f->model != NULL && explain_wants_biases(&wanted) ? REGISTRY_ANY_TASK : TASK_IMAGE_CLASSIFICATION;
     const enum status st = request_model_acquire(x, json_string_value(f->model), task, &e, err);
-    return st == OK ? explain_resolve(&s->what, &wish, e->model, e->engine, err) : st;
+    return st == OK ? explain_resolve(&s->what, &wanted, e->model, e->engine, err) : st;
 }
 
 static enum status plan_map(struct request *x, const char *size, const struct multipart_part *given, struct error *err)
@@ -183,11 +183,11 @@ static enum status plan_map(struct request *x, const char *size, const struct mu
         return st;
     struct picture_inputs *source = &classify_job_of(&x->job)->in;
     source->longer = s->what.side;
-    k->conclude = conclude_map;
-    k->prepare_ns = NS_BACKDROP * drawn;
-    k->prepare_bytes = 6 * drawn;
-    k->conclude_ns = NS_DRAWN * drawn;
-    st = picture_inputs_init(source, x, fill, size, err);
+    k->postprocess = postprocess_map;
+    k->preprocess_ns = NS_BACKDROP * drawn;
+    k->preprocess_bytes = 6 * drawn;
+    k->postprocess_ns = NS_DRAWN * drawn;
+    st = picture_inputs_init(source, x, explain_fill, size, err);
     if (st == OK)
         st = request_picture_add(source, given, err);
     return st == OK ? classify_make_room(&x->job, false, err) : st;
@@ -197,8 +197,8 @@ static enum status plan_biases(struct request *x, struct error *err)
 {
     if (job_begin(&x->job, &job_kind_work, 0, err) == NULL)
         return ERR_NOMEM;
-    x->job.work.conclude = conclude_biases;
-    x->job.work.conclude_bytes = 6 * drawn_pixels(x->state);
+    x->job.work.postprocess = postprocess_biases;
+    x->job.work.postprocess_bytes = 6 * drawn_pixels(x->state);
     return OK;
 }
 
@@ -218,5 +218,5 @@ enum status api_explain(struct request *x, struct error *err)
         st = plan_biases(x, err);
     else if (st == OK)
         st = plan_map(x, json_string_value(f.size), &given, err);
-    return st == OK ? request_run_job(x, answer) : st;
+    return st == OK ? request_run_job(x, explain_answer) : st;
 }

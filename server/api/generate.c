@@ -13,7 +13,7 @@
 #include "server/api/generate_request.h"
 #include "server/api/generate_session.h"
 #include "server/api/session_work.h"
-#include "server/api/stream_place.h"
+#include "server/api/stream_offset.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/models/registry.h"
@@ -33,7 +33,7 @@ struct generation {
     bool bytes_base64, return_state;
     bool said_finish;             /* the last event was made */
     bool is_cut_off;              /* because the daemon stops: another one, or the next, can go on with the text */
-    struct stream_place place;    /* of a stream: what the client has of the text, with the event that is being made */
+    struct stream_offset offset;  /* of a stream: what the client has of the text, with the event that is being made */
     uint64_t silent_ns;           /* since when what the client has is left out */
     struct session_work *session; /* the session that the text continues; NULL: none */
 };
@@ -50,7 +50,7 @@ static bool is_several(const struct job *j)
 static json_t *describe_usage(const struct job *j)
 {
     const struct job_result *r = job_result(j);
-    const json_int_t prompt = (json_int_t)j->given, generated = r->generated;
+    const json_int_t prompt = (json_int_t)j->input_len, generated = r->generated;
     return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", generated, "total_tokens",
                      prompt + generated, "prompt_tokens_dropped", (json_int_t)j->dropped);
 }
@@ -94,7 +94,7 @@ static json_t *describe_state(const struct job *j)
 
 /* ---- whole answers --------------------------------------------------------------------------------------------- */
 
-static void tell(void *job, struct whole_text *t, const struct text_piece *p)
+static void generate_tell(void *job, struct whole_text *t, const struct text_piece *p)
 {
     const uint32_t numbers = ((const struct generate_job *)job)->in.logprobs;
     if (numbers == 0)
@@ -151,7 +151,8 @@ static enum status answer_whole(struct request *x, struct error *err)
         return st;
     }
     struct generation *g = x->state;
-    const struct whole_text *texts = text_reader_read_all(g->reader, g->bytes_base64, tell, generate_job_of(j));
+    const struct whole_text *texts =
+        text_reader_read_all(g->reader, g->bytes_base64, generate_tell, generate_job_of(j));
     json_t *answer = texts != NULL ? describe_texts(x, texts) : NULL;
     char *text = json_print(answer, REPLY_JSON_FLAGS);
     json_decref(answer);
@@ -165,8 +166,8 @@ static enum status answer_whole(struct request *x, struct error *err)
 /* An event, with the id of the place after it. */
 static enum request_piece say(const struct generation *g, json_t *event, char **piece, size_t *bytes)
 {
-    char id[STREAM_PLACE_MAX + 1];
-    stream_place_print(&g->place, id);
+    char id[STREAM_OFFSET_MAX + 1];
+    stream_offset_print(&g->offset, id);
     return event_say(id, event, piece, bytes);
 }
 
@@ -194,7 +195,7 @@ static enum request_piece say_finish(struct request *x, char **piece, size_t *by
     const struct job_result *r = job_result(j);
     struct generation *g = x->state;
     g->said_finish = true;
-    g->place.is_end = !g->is_cut_off;
+    g->offset.is_end = !g->is_cut_off;
     if (r->status != OK || is_beyond_end(g, j))
         return say_failure(x, piece, bytes);
     json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_words[r->finish], "usage",
@@ -219,7 +220,7 @@ static enum request_piece say_text(const struct request *x, const struct text_pi
         append_logprobs(list, p, generate_job_of(&x->job)->in.logprobs);
         json_put(event, "logprobs", list);
     }
-    g->place.bytes = (uint32_t)(p->offset + p->size);
+    g->offset.bytes = (uint32_t)(p->offset + p->size);
     return say(g, event, piece, bytes);
 }
 
@@ -271,21 +272,21 @@ static enum status answer_stream(struct request *x, struct error *err)
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* Where a stream's text begins, or goes on: after what the client has, which is at `from`. */
-static enum status find_place(struct request *x, const struct generate_request *r, const struct stream_place *from,
-                              const struct hosted_model *e, struct error *err)
+static enum status find_offset(struct request *x, const struct generate_request *r, const struct stream_offset *from,
+                               const struct hosted_model *e, struct error *err)
 {
     struct generation *g = x->state;
     if (!r->in.stream)
         return OK;
-    g->place = stream_place_begin(r, e);
+    g->offset = stream_offset_begin(r, e);
     g->silent_ns = clock_now_ns();
-    const enum status st = stream_place_check(from, &g->place, r, e, err);
-    g->place.bytes = from->bytes;
+    const enum status st = stream_offset_check(from, &g->offset, r, e, err);
+    g->offset.bytes = from->bytes;
     return st;
 }
 
 /* Begin the job, which takes what it needs from `r`; not if the session must be fetched first. */
-static enum status begin_job(struct request *x, struct generate_request *r, const struct stream_place *from,
+static enum status begin_job(struct request *x, struct generate_request *r, const struct stream_offset *from,
                              struct error *err)
 {
     struct hosted_model *e;
@@ -300,11 +301,11 @@ static enum status begin_job(struct request *x, struct generate_request *r, cons
     if (st == OK)
         st = generate_session_open(g->session, r, e, err);
     if (st == OK)
-        st = find_place(x, r, from, e, err);
+        st = find_offset(x, r, from, e, err);
     if (st != OK)
         return st;
     /* a state is behind all that was made, and who goes on from it gets nothing of that again */
-    r->in.withholds = r->in.stream && r->in.n == 1 && !r->return_state;
+    r->in.hold_partial_stop = r->in.stream && r->in.n == 1 && !r->return_state;
     st = text_reader_begin(&g->reader, &x->job, &r->in, x->service->settings->stream_buffer_bytes, r->echo, err);
     if (st != OK)
         return st;
@@ -326,8 +327,8 @@ static enum status answer_nothing(struct request *x)
 }
 
 /* Of what was read into `r` and `from`. */
-static enum status run(struct request *x, struct generate_request *r, const struct stream_place *from,
-                       struct error *err)
+static enum status generate_run(struct request *x, struct generate_request *r, const struct stream_offset *from,
+                                struct error *err)
 {
     const struct generation *g = x->state;
     x->timeout_ms = r->timeout_ms;
@@ -343,15 +344,15 @@ static enum status run(struct request *x, struct generate_request *r, const stru
 static enum status generate(struct request *x, struct error *err)
 {
     struct generate_request r = {0};
-    struct stream_place from = {.is_given = false};
+    struct stream_offset from = {.is_given = false};
     enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, x->service->settings, err);
     if (st == OK)
         st = generate_request_name_session(&r, request_header(x, SESSION_HEADER), err);
     r.in.stream = events_wanted(x, r.stream);
     if (st == OK)
-        st = stream_place_take(&from, request_header(x, STREAM_PLACE_HEADER), &r, err);
+        st = stream_offset_take(&from, request_header(x, STREAM_OFFSET_HEADER), &r, err);
     if (st == OK)
-        st = from.is_end ? answer_nothing(x) : run(x, &r, &from, err);
+        st = from.is_end ? answer_nothing(x) : generate_run(x, &r, &from, err);
     else
         session_work_let_go(((struct generation *)x->state)->session);
     generate_request_clear(&r);
@@ -389,13 +390,13 @@ static enum status check_site(struct request *x, struct error *err)
 enum status api_generate_events(struct request *x, struct error *err)
 {
     struct generate_request r = {0};
-    struct stream_place from = {.is_given = false};
+    struct stream_offset from = {.is_given = false};
     enum status st = check_site(x, err);
     if (st == OK)
         st = generate_request_read_query(&r, x->query, x->service->settings, err);
     r.in.stream = true;
     if (st == OK)
-        st = stream_place_take(&from, request_header(x, STREAM_PLACE_HEADER), &r, err);
+        st = stream_offset_take(&from, request_header(x, STREAM_OFFSET_HEADER), &r, err);
     if (st == OK && from.is_end)
         st = answer_nothing(x);
     else if (st == OK && strcmp(x->method, "HEAD") == 0) /* nobody would read the text */
@@ -406,7 +407,7 @@ enum status api_generate_events(struct request *x, struct error *err)
         if (st == OK && (x->state = request_alloc(x, sizeof(struct generation), err)) == NULL)
             st = ERR_NOMEM;
         if (st == OK)
-            st = run(x, &r, &from, err);
+            st = generate_run(x, &r, &from, err);
     }
     generate_request_clear(&r);
     return st;

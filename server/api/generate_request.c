@@ -150,7 +150,7 @@ void generate_set_sampler(struct sampler_options *o, const struct sampler_fields
     o->repetition_penalty = request_positive((double)or_else(f->repetition_penalty, o->repetition_penalty));
     o->presence_penalty = or_else(f->presence_penalty, o->presence_penalty);
     o->frequency_penalty = or_else(f->frequency_penalty, o->frequency_penalty);
-    o->utf8 = f->utf8 == FIELD_TRUE || (f->utf8 == FIELD_UNSAID && o->utf8);
+    o->utf8 = f->utf8 == FIELD_TRUE || (f->utf8 == FIELD_ABSENT && o->utf8);
     if (f->logit_bias != NULL)
         set_bias(o, f->logit_bias);
     if (f->allowed_bytes != NULL)
@@ -171,7 +171,7 @@ enum status generate_check_sampler(const struct sampler_options *o, struct error
 /* Of these a text can be begun with in a query too. The commonest come first, which is how errors list them. */
 #define PROMPT(X)                                                        \
     X("prompt", FIELD_TEXT, prompt, FIELD_RANGE(0, GENERATE_PROMPT_MAX)) \
-    X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))
+    X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_REF_MAX))
 #define COMMON(X)                                                                                                \
     X("temperature", FIELD_NUMBER, sampler.temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                 \
     X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                     \
@@ -195,7 +195,7 @@ static const struct field table[] = {
     {"bytes_base64", FIELD_SWITCH, AT(bytes_base64), FIELD_RANGE(0, 0)},
     {"return_state", FIELD_SWITCH, AT(return_state), FIELD_RANGE(0, 0)},
     {"session", FIELD_NAME, AT(session), FIELD_RANGE(1, HTTP_SEGMENT_MAX - 1)},
-    {"from", FIELD_NAME, AT(from), FIELD_RANGE(1, STREAM_PLACE_MAX)},
+    {"from", FIELD_NAME, AT(from), FIELD_RANGE(1, STREAM_OFFSET_MAX)},
     {"moves", FIELD_SWITCH, AT(moves), FIELD_RANGE(0, 0)},
 };
 static const struct field session_table[] = {PROMPT(ROW) BEGINNING(ROW)};
@@ -209,7 +209,7 @@ static const struct field query_table[] = {
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
     {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
     {"bytes_base64", FIELD_SWITCH, AT(bytes_base64), FIELD_RANGE(0, 0)},
-    {"from", FIELD_NAME, AT(from), FIELD_RANGE(1, STREAM_PLACE_MAX)},
+    {"from", FIELD_NAME, AT(from), FIELD_RANGE(1, STREAM_OFFSET_MAX)},
     {"moves", FIELD_SWITCH, AT(moves), FIELD_RANGE(0, 0)},
 };
 #undef PROMPT
@@ -278,7 +278,7 @@ static enum status check_state(const struct generate_request *r, struct error *e
         return error_set_param(err, ERR_ARGUMENT, "n",
                                "\"n\" is %u with \"session\"; expected 1: a session is one text; fork it for more",
                                r->in.n);
-    if (r->in.moves && r->in.n > 1)
+    if (r->in.resumable && r->in.n > 1)
         return error_set_param(err, ERR_ARGUMENT, "moves",
                                "\"n\" is %u with \"moves\"; expected 1: several texts cannot go on elsewhere", r->in.n);
     if (r->return_state && r->in.n > 1)
@@ -315,7 +315,7 @@ static enum status build(struct generate_request *r, const struct fields *f, str
     const char *session = f->session != NULL ? json_string_value(f->session) : "";
     (void)snprintf(r->model, sizeof r->model, "%s", model);
     (void)snprintf(r->session, sizeof r->session, "%s", session);
-    (void)snprintf(r->place, sizeof r->place, "%s", f->from != NULL ? json_string_value(f->from) : "");
+    (void)snprintf(r->offset, sizeof r->offset, "%s", f->from != NULL ? json_string_value(f->from) : "");
     r->stream = f->stream;
     r->timeout_ms = (uint32_t)f->timeout_ms;
     r->echo = f->echo == FIELD_TRUE;
@@ -332,7 +332,7 @@ static enum status build(struct generate_request *r, const struct fields *f, str
     if (f->stop != NULL)
         (void)stop_set_add(&r->in.stops, json_string_value(f->stop), json_string_length(f->stop));
     r->return_state = f->return_state == FIELD_TRUE;
-    r->in.moves = f->moves == FIELD_TRUE;
+    r->in.resumable = f->moves == FIELD_TRUE;
     r->in.saves = r->return_state || r->session[0] != '\0';
     build_sampler(r, f);
     enum status st = request_bytes_read(&r->in.prompt, &r->in.prompt_bytes, "prompt", f->prompt, f->prompt_base64,

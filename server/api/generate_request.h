@@ -26,18 +26,18 @@ struct sampler_fields {
 };
 
 struct generate_request {
-    char model[MODEL_WISH_MAX + 1]; /* in registry_acquire's form; empty: none was named */
-    struct generate_input in;       /* in.prompt is owned until a job takes it; in.stream stays false */
+    char model[MODEL_REF_MAX + 1]; /* in registry_acquire's form; empty: none was named */
+    struct generate_input in;      /* in.prompt is owned until a job takes it; in.stream stays false */
     enum field_switch stream;
     bool echo, bytes_base64, return_state;
     uint32_t timeout_ms; /* 0: not given */
     uint8_t *state;      /* [state_size]: a blob to continue from, unchecked; NULL: none */
     size_t state_size;
-    char session[HTTP_SEGMENT_MAX];   /* the one to continue; empty: none */
-    char place[STREAM_PLACE_MAX + 1]; /* "from": the id of the event that the stream goes on after; empty: none */
-    struct sampler_fields sampler;    /* in.sampler's options that were given; a state has its own for the others. The
+    char session[HTTP_SEGMENT_MAX];     /* the one to continue; empty: none */
+    char offset[STREAM_OFFSET_MAX + 1]; /* "from": the id of the event that the stream goes on after; empty: none */
+    struct sampler_fields sampler;      /* in.sampler's options that were given; a state has its own for the others. The
                                     * JSON is the request's */
-    bool is_seeded;                   /* its seed was given too */
+    bool is_seeded;                     /* its seed was given too */
 };
 
 /* Every field is looked up in one table; an unknown one, or one of the wrong kind or out of range, is ERR_ARGUMENT
@@ -83,7 +83,7 @@ bool generate_read_allowed(const json_t *value, void *to);
 /* None of them. */
 #define SAMPLER_FIELDS_UNSAID                                                                                      \
     {                                                                                                              \
-        (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN, -1, FIELD_UNSAID, NULL, NULL \
+        (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN, -1, FIELD_ABSENT, NULL, NULL \
     }
 /* Set those of the options that they give. */
 void generate_set_sampler(struct sampler_options *o, const struct sampler_fields *f);

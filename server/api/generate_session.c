@@ -51,14 +51,14 @@ enum status generate_session_open(const struct session_work *k, struct generate_
     return st == OK ? generate_state_continue(r, e, &i->snapshot, err) : st;
 }
 
-void generate_session_end(struct request *x, bool moves)
+void generate_session_end(struct request *x, bool resumable)
 {
     struct session_work *k = x->job.work.arg;
     if (k == NULL || k->infos[0].held == NULL)
         return;
     struct generate_job *j = generate_job_of(&x->job);
     struct error err;
-    if (moves && j->has_saved && !sessions_are_stored(k->sessions)) {
+    if (resumable && j->has_saved && !sessions_are_stored(k->sessions)) {
         if (sessions_write(k->sessions, &k->infos[0], &j->saved, &err) == OK)
             j->saved = (struct stream_snapshot){.memory = NULL}; /* the session's */
         else

@@ -23,6 +23,6 @@ enum status generate_session_open(const struct session_work *k, struct generate_
                                   const struct hosted_model *e, struct error *err);
 /* Release the session of the request's job, if there is one, to others: moved to the text's end, or where it was
  * before. Call this before the client can know of the end. A stored one has moved already. */
-void generate_session_end(struct request *x, bool moves);
+void generate_session_end(struct request *x, bool resumable);
 
 #endif

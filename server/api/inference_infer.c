@@ -37,7 +37,7 @@ static void clear(void *state)
     inference_request_clear(&s->request);
 }
 
-/* ---- a reply: a JSON head followed by the tensors that are wanted as binary ---------------------------------------- */
+/* ---- a reply: a JSON head followed by the tensors that are wanted as binary ------------------------------------- */
 
 /* `failed`: memory lacked for what does not go into the JSON, which json_print finds out by itself. */
 struct inference_reply {
@@ -156,9 +156,9 @@ static enum status reply_finish(struct inference_reply *r, struct request *x, co
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 /* Is the output wanted, and in what form? A request that names none wants all. */
-static bool wants(const struct inference_request *r, const char *name, struct inference_wish *how)
+static bool wants(const struct inference_request *r, const char *name, struct inference_output *how)
 {
-    *how = (struct inference_wish){.name = name, .binary = r->binary_outputs};
+    *how = (struct inference_output){.name = name, .binary = r->binary_outputs};
     for (uint32_t i = 0; i < r->output_count; i++)
         if (strcmp(r->outputs[i].name, name) == 0) {
             *how = r->outputs[i];
@@ -169,7 +169,7 @@ static bool wants(const struct inference_request *r, const char *name, struct in
 
 /* "VALUE:INDEX:LABEL" of the most probable classes, as in the classification extension. values, logits [rows, classes].
  * */
-static void add_classification(struct inference_reply *reply, const struct inference_wish *how,
+static void add_classification(struct inference_reply *reply, const struct inference_output *how,
                                const struct model_config *c, const float *values, const float *logits, size_t rows)
 {
     const size_t k = how->classification < c->classes ? how->classification : c->classes;
@@ -221,7 +221,7 @@ static enum status answer_classes(struct request *x, struct error *err)
     for (size_t i = 0; i < rows && probabilities != NULL; i++)
         logits_probabilities(probabilities + i * c->classes, classified->logits + i * c->classes, c->classes);
     for (size_t i = 0; i < INFERENCE_OUTPUTS && probabilities != NULL; i++) {
-        struct inference_wish how;
+        struct inference_output how;
         const float *values = strcmp(names[i], INFERENCE_LOGITS) == 0 ? classified->logits : probabilities;
         if (!wants(&s->request, names[i], &how))
             continue;
@@ -241,7 +241,7 @@ static enum status answer_texts(struct request *x, struct error *err)
     struct inference *s = x->state;
     struct inference_text out[GENERATE_SAMPLES_MAX], finishes[GENERATE_SAMPLES_MAX];
     const size_t count = generate_job_of(j)->sample_count;
-    struct inference_wish how;
+    struct inference_output how;
     const enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
@@ -262,7 +262,7 @@ static enum status answer_texts(struct request *x, struct error *err)
     return send_reply(x, &reply);
 }
 
-/* ---- the request: what all models have in common ----------------------------------------------------------------- */
+/* ---- the request: what all models have in common ---------------------------------------------------------------- */
 
 /* Names alone: inference_request.c has read the protocol's own, generate_request.c reads those that are fields of
  * /generate. */
@@ -382,7 +382,7 @@ static enum status check_outputs(const struct inference_request *q, enum model_t
 {
     const char *const *names = inference_output_names(task);
     for (uint32_t i = 0; i < q->output_count; i++) {
-        const struct inference_wish *w = &q->outputs[i];
+        const struct inference_output *w = &q->outputs[i];
         if (strcmp(w->name, names[0]) != 0 && strcmp(w->name, names[1]) != 0)
             return error_set_param(err, ERR_ARGUMENT, "outputs", "there is no output \"%s\"; expected %s or %s",
                                    json_quote(w->name).text, names[0], names[1]);

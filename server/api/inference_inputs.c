@@ -12,7 +12,7 @@
 
 enum { PARAM_MAX = 64 };
 
-/* ---- what is in a tensor ------------------------------------------------------------------------------------------ */
+/* ---- what is in a tensor ---------------------------------------------------------------------------------------- */
 
 static enum status refuse_count(const struct inference_tensor *t, struct error *err)
 {
@@ -147,7 +147,7 @@ enum status inference_read_pixels(uint8_t *out, const struct inference_tensor *t
     return add_raw(&p, t) ? refuse_scaled(t, &p, err) : refuse_number(t, err);
 }
 
-/* ---- inputs ------------------------------------------------------------------------------------------------------ */
+/* ---- inputs ----------------------------------------------------------------------------------------------------- */
 
 /* [n] or [n, 1]. */
 static enum status check_list(const struct inference_tensor *t, struct error *err)

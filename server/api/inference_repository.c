@@ -50,7 +50,7 @@ static const char *reason_of(enum model_state state)
 }
 
 /* NULL for want of memory. */
-static json_t *describe(const struct registry_model *row)
+static json_t *inference_repository_describe(const struct registry_model *row)
 {
     char text[INFERENCE_VERSION_MAX];
     inference_version(text, row->hosted != NULL ? row->hosted->version : row->found.version);
@@ -60,7 +60,7 @@ static json_t *describe(const struct registry_model *row)
 
 enum status api_inference_index(struct request *x, struct error *err)
 {
-    struct index_request r = {.ready = FIELD_UNSAID};
+    struct index_request r = {.ready = FIELD_ABSENT};
     struct registry_model *rows = NULL;
     json_t *object;
     size_t count = 0;
@@ -72,7 +72,7 @@ enum status api_inference_index(struct request *x, struct error *err)
     const bool failed = registry_models(x->service->registry, &rows, &count) != OK;
     for (size_t i = 0; i < count; i++)
         if (auth_may_use(&x->grant, rows[i].found.name) && (r.ready != FIELD_TRUE || rows[i].state == MODEL_LOADED))
-            json_append(list, describe(&rows[i]));
+            json_append(list, inference_repository_describe(&rows[i]));
     registry_models_free(rows, count);
     return reply_send_json(x, 200, json_unless(failed, list));
 }
@@ -110,7 +110,7 @@ static enum status check_change(const struct request *x, enum loader_action acti
 }
 
 /* As KServe's own server answers; Triton's clients look at the status alone. */
-static enum status answer(struct request *x, struct error *err)
+static enum status inference_repository_answer(struct request *x, struct error *err)
 {
     const enum status st = request_job_check(x, err);
     if (st != OK)
@@ -123,7 +123,7 @@ static enum status answer(struct request *x, struct error *err)
 static enum status change(struct request *x, enum loader_action action, struct error *err)
 {
     const enum status st = check_change(x, action, err);
-    return st == OK ? model_change_submit(x, action, x->segments[0], answer, err) : st;
+    return st == OK ? model_change_submit(x, action, x->segments[0], inference_repository_answer, err) : st;
 }
 
 enum status api_inference_load(struct request *x, struct error *err)

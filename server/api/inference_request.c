@@ -198,11 +198,11 @@ static enum status read_input(struct inference_tensor *t, json_t *object, const 
     return OK;
 }
 
-static enum status read_output(struct inference_wish *w, json_t *object, bool binary, const struct settings *s,
+static enum status read_output(struct inference_output *w, json_t *object, bool binary, const struct settings *s,
                                struct error *err)
 {
     struct output f = {0};
-    struct parameters p = {.binary_data = FIELD_UNSAID};
+    struct parameters p = {.binary_data = FIELD_ABSENT};
     if (!json_is_object(object))
         return error_set_param(err, ERR_ARGUMENT, "outputs", "an output is %s; expected an object",
                                json_describe(object).text);
@@ -214,7 +214,7 @@ static enum status read_output(struct inference_wish *w, json_t *object, bool bi
     if (st != OK)
         return st;
     w->name = json_string_value(f.name);
-    w->binary = p.binary_data == FIELD_UNSAID ? binary : p.binary_data == FIELD_TRUE;
+    w->binary = p.binary_data == FIELD_ABSENT ? binary : p.binary_data == FIELD_TRUE;
     w->classification = (uint32_t)p.classification;
     return OK;
 }

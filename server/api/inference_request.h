@@ -35,7 +35,7 @@ struct settings;
 
 #define INFERENCE_TENSORS_MAX 4 /* a model has one input and two outputs */
 
-struct inference_wish {
+struct inference_output {
     const char *name;
     bool binary;
     uint32_t classification; /* this many of the most probable labels instead of numbers; 0: numbers */
@@ -49,7 +49,7 @@ struct inference_request {
     int64_t priority;    /* 0: the default; from 1 on, lower is more urgent */
     struct inference_tensor inputs[INFERENCE_TENSORS_MAX];
     uint32_t input_count;
-    struct inference_wish outputs[INFERENCE_TENSORS_MAX];
+    struct inference_output outputs[INFERENCE_TENSORS_MAX];
     uint32_t output_count; /* 0: all of them */
     bool binary_outputs;   /* the default for outputs that do not say */
 };

@@ -66,7 +66,7 @@ static void add_counts(json_t *to, const struct service *s, const struct hosted_
 }
 
 /* NULL for want of memory. */
-static json_t *describe(const struct request *x, const struct hosted_model *e)
+static json_t *inference_stats_describe(const struct request *x, const struct hosted_model *e)
 {
     char version[INFERENCE_VERSION_MAX];
     inference_version(version, e->version);
@@ -82,7 +82,7 @@ enum status api_inference_stats(struct request *x, struct error *err)
 {
     struct hosted_model *e;
     const enum status st = inference_model(&e, x, err);
-    return st == OK ? reply_send_json(x, 200, json_pack("{s:[o]}", "model_stats", describe(x, e))) : st;
+    return st == OK ? reply_send_json(x, 200, json_pack("{s:[o]}", "model_stats", inference_stats_describe(x, e))) : st;
 }
 
 enum status api_inference_stats_all(struct request *x, struct error *err)
@@ -93,7 +93,7 @@ enum status api_inference_stats_all(struct request *x, struct error *err)
     const bool failed = registry_models(x->service->registry, &rows, &count) != OK;
     for (size_t i = 0; i < count; i++)
         if (rows[i].hosted != NULL && auth_may_use(&x->grant, rows[i].found.name))
-            json_append(list, describe(x, rows[i].hosted));
+            json_append(list, inference_stats_describe(x, rows[i].hosted));
     registry_models_free(rows, count);
     (void)err;
     return reply_send_json(x, 200, json_unless(failed, json_pack("{s:o}", "model_stats", list)));

@@ -11,12 +11,12 @@
 #include "config/settings.h"
 #include "server/api/inference.h"
 #include "server/api/openapi.h"
-#include "server/operation/batcher.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
 #include "server/models/model_names.h"
 #include "server/models/registry.h"
+#include "server/operation/batcher.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/request_model.h"
@@ -121,7 +121,7 @@ enum status api_model(struct request *x, struct error *err)
 {
     struct registry *r = x->service->registry;
     struct registry_model one = {.hosted = NULL};
-    char room[MODEL_WISH_MAX + 1];
+    char room[MODEL_REF_MAX + 1];
     json_t *m = NULL;
     const bool is_there = registry_look(r, registry_real_name(r, x->segments[0], room), &one) && is_told_of(x, &one);
     if (is_there)

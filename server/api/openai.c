@@ -68,7 +68,7 @@ static enum status completion_create(struct request *x, bool is_chat, const stru
     return c->characters != NULL ? OK : ERR_NOMEM;
 }
 
-/* ---- choices, with every field that OpenAI's clients may read ----------------------------------------------------- */
+/* ---- choices, with every field that OpenAI's clients may read --------------------------------------------------- */
 
 enum { TOKEN_MAX = 16 };
 
@@ -187,7 +187,7 @@ static void tell_chat(json_t *told, const struct text_piece *p, size_t numbers)
 
 /* Append a piece's bytes to it; p->logprobs has `numbers` > 0 of each. *characters: the number of characters in the
  * text before the piece; becomes that after it. */
-static void tell(bool is_chat, json_t *told, const struct text_piece *p, size_t numbers, json_int_t *characters)
+static void openai_tell(bool is_chat, json_t *told, const struct text_piece *p, size_t numbers, json_int_t *characters)
 {
     if (is_chat)
         tell_chat(told, p, numbers);
@@ -237,7 +237,7 @@ static void tell_piece(void *completion, struct whole_text *t, const struct text
         return;
     if (t->told == NULL)
         t->told = create_told(c->is_chat, c->logprobs > 1);
-    tell(c->is_chat, t->told, p, c->logprobs, &c->characters[p->sample]);
+    openai_tell(c->is_chat, t->told, p, c->logprobs, &c->characters[p->sample]);
 }
 
 static double mean_logprob(const struct whole_text *t)
@@ -314,7 +314,7 @@ static enum request_piece say_text(const struct request *x, const struct text_pi
     const size_t numbers = generate_job_of(&x->job)->in.logprobs;
     json_t *told = numbers > 0 ? create_told(c->is_chat, numbers > 1) : NULL;
     if (numbers > 0)
-        tell(c->is_chat, told, p, numbers, &c->characters[p->sample]);
+        openai_tell(c->is_chat, told, p, numbers, &c->characters[p->sample]);
     json_t *choice = describe_choice(c->is_chat, OPENAI_PIECE, p->text, p->text_bytes, p->sample, told, NULL);
     json_decref(told);
     return say_chunk(x, choice, piece, bytes);

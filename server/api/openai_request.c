@@ -108,9 +108,9 @@ _Static_assert(CHAT_STOPS_MAX + MODEL_CHAT_STOPS_MAX <= GENERATE_STOPS_MAX, "a c
       .what = "an object with \"include_usage\", true or false")                                     \
     GENERATE_JOB_FIELDS(X)                                                                           \
     X("user", FIELD_TEXT, ignored, FIELD_RANGE(0, OPENAI_USER_MAX))
-#define MODEL                                                          \
-    {                                                                  \
-        "model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX) \
+#define MODEL                                                         \
+    {                                                                 \
+        "model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_REF_MAX) \
     }
 #define IGNORED                                                                             \
     {"metadata", FIELD_OBJECT, AT(ignored), .what = "null or an object, which is ignored"}, \

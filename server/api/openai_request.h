@@ -17,10 +17,10 @@ struct settings;
 extern const struct field_list openai_fields, chat_fields; /* openai_request_parse's, and those of a chat */
 
 struct openai_request {
-    char model[MODEL_WISH_MAX + 1]; /* in registry_acquire's form; empty: none was named */
-    struct generate_input in;       /* in.prompt is owned until a job takes it; in.n is best_of */
-    uint32_t returned;              /* n: of the in.n texts of a prompt, the best */
-    uint32_t logprobs;              /* as in.logprobs, of those that are told */
+    char model[MODEL_REF_MAX + 1]; /* in registry_acquire's form; empty: none was named */
+    struct generate_input in;      /* in.prompt is owned until a job takes it; in.n is best_of */
+    uint32_t returned;             /* n: of the in.n texts of a prompt, the best */
+    uint32_t logprobs;             /* as in.logprobs, of those that are told */
     bool echo, include_usage;
     uint32_t timeout_ms;           /* 0: not given */
     struct chat_messages messages; /* of a chat: in.prompt is to be made of them, by the model's template */

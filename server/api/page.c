@@ -97,7 +97,7 @@ static bool client_has(const struct request *x, const char *tag)
     return given != NULL && (strcmp(given, "*") == 0 || strstr(given, tag) != NULL);
 }
 
-static enum status answer(struct request *x, size_t i)
+static enum status page_answer(struct request *x, size_t i)
 {
     const struct file *f = &files[i];
     const size_t bytes = (size_t)(f->to - f->from);
@@ -125,13 +125,13 @@ static enum status refuse_absent(const struct request *x, struct error *err)
 
 enum status api_page(struct request *x, struct error *err)
 {
-    return x->service->settings->page ? answer(x, 0) : refuse_absent(x, err);
+    return x->service->settings->page ? page_answer(x, 0) : refuse_absent(x, err);
 }
 
 enum status api_page_file(struct request *x, struct error *err)
 {
     for (size_t i = 1; x->service->settings->page && i < FILE_COUNT; i++)
         if (strcmp(files[i].name, x->segments[0]) == 0)
-            return answer(x, i);
+            return page_answer(x, i);
     return refuse_absent(x, err);
 }

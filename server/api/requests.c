@@ -33,7 +33,7 @@ struct list {
     json_int_t total; /* also of those for which there is no row */
 };
 
-/* ---- seeing ------------------------------------------------------------------------------------------------------ */
+/* ---- seeing ----------------------------------------------------------------------------------------------------- */
 
 static const char *state_of(enum request_stage stage, const struct row *r)
 {
@@ -53,7 +53,7 @@ static void copy(char *to, size_t size, const char *text)
     (void)snprintf(to, size, "%s", text != NULL ? text : "");
 }
 
-static void fill(struct row *r, struct request *x)
+static void requests_fill(struct row *r, struct request *x)
 {
     *r = (struct row){.route = x->route->path,
                       .start_ns = x->start_ns,
@@ -75,9 +75,9 @@ static void see(void *arg, struct request *other)
         return;
     l->total++;
     if (l->count < l->capacity)
-        fill(&l->rows[l->count++], other);
+        requests_fill(&l->rows[l->count++], other);
     if (l->cancels)
-        request_cancel(other, ERR_STOPPED);
+        request_cancel(other, ERR_CANCELLED_BY_ADMIN);
 }
 
 static int by_age(const void *a, const void *b)
@@ -96,7 +96,7 @@ static void gather(struct list *l, struct request *x, struct error *err)
         qsort(l->rows, l->count, sizeof l->rows[0], by_age);
 }
 
-/* ---- telling ----------------------------------------------------------------------------------------------------- */
+/* ---- telling ---------------------------------------------------------------------------------------------------- */
 
 static json_t *name_or_null(const char *name)
 {
@@ -109,7 +109,7 @@ static json_t *milliseconds(uint64_t from_ns, uint64_t to_ns)
 }
 
 /* NULL for want of memory. */
-static json_t *describe(const struct row *r, uint64_t now_ns)
+static json_t *requests_describe(const struct row *r, uint64_t now_ns)
 {
     const uint64_t left_ns = r->job.left_queue_ns != 0 ? r->job.left_queue_ns : now_ns;
     return json_pack("{s:s, s:o, s:s, s:s, s:o, s:s, s:o, s:o, s:I, s:I, s:o}", "id", r->id, "key",
@@ -125,7 +125,7 @@ static enum status reply_list(struct request *x, unsigned status, const struct l
     const uint64_t now_ns = clock_now_ns();
     json_t *rows = json_array();
     for (size_t i = 0; i < l->count; i++)
-        json_append(rows, describe(&l->rows[i], now_ns));
+        json_append(rows, requests_describe(&l->rows[i], now_ns));
     json_t *whole = json_pack("{s:o, s:I}", "requests", rows, "total", l->total);
     return reply_send_json(x, status, whole);
 }

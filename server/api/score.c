@@ -27,7 +27,7 @@ struct fields {
 
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
-    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_REF_MAX)},
     {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX),
      .max_setting = offsetof(struct settings, timeout_ms_max)},
     {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, SCORE_BYTES_MAX)},
@@ -38,8 +38,8 @@ const struct field_list score_fields = FIELDS_OF(table);
 const struct field_list score_query = {table, 2}; /* only the first two */
 
 /* A picture is seen at the trained size, as its sub-pixels. */
-static enum status fill(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
-                        struct error *err)
+static enum status score_fill(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
+                              struct error *err)
 {
     (void)whole;
     (void)f;
@@ -50,7 +50,7 @@ static enum status fill(struct job *j, uint32_t i, const struct picture *whole, 
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
 
-static enum status answer(struct request *x, struct error *err)
+static enum status score_answer(struct request *x, struct error *err)
 {
     const struct job *j = &x->job;
     const struct score_job *scored = score_job_of(j);
@@ -115,7 +115,7 @@ static enum status begin_picture(struct request *x, struct score_input *in, cons
     if (st == OK && (r = request_alloc(x, sizeof *r, err)) == NULL)
         st = ERR_NOMEM;
     if (st == OK)
-        st = picture_inputs_init(r, x, fill, NULL, err);
+        st = picture_inputs_init(r, x, score_fill, NULL, err);
     return st == OK ? request_picture_add(r, file, err) : st;
 }
 
@@ -161,5 +161,5 @@ enum status api_score(struct request *x, struct error *err)
     if (st == OK)
         st = read_request(x, object, err);
     json_decref(object);
-    return st == OK ? request_run_job(x, answer) : st;
+    return st == OK ? request_run_job(x, score_answer) : st;
 }

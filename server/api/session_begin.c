@@ -119,8 +119,8 @@ static enum status answer_fed(struct request *x, struct error *err)
 }
 
 /* Begins the job that feeds the prompt, or sets *snapshot, where the session begins. */
-static enum status prepare(struct request *x, struct generate_request *r, struct stream_snapshot *snapshot,
-                           struct error *err)
+static enum status preprocess(struct request *x, struct generate_request *r, struct stream_snapshot *snapshot,
+                              struct error *err)
 {
     struct beginning *b = x->state;
     struct hosted_model *e;
@@ -166,7 +166,7 @@ enum status api_sessions_create(struct request *x, struct error *err)
     if (st == OK)
         st = read_beginning(&r, x, err);
     if (st == OK)
-        st = prepare(x, &r, &snapshot, err);
+        st = preprocess(x, &r, &snapshot, err);
     x->timeout_ms = r.timeout_ms;
     if (st == OK)
         st = x->job.kind != NULL ? request_run_job(x, answer_fed) : reply_created(x, &snapshot, err);

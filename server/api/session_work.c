@@ -51,7 +51,7 @@ enum status session_work_write(struct session_work *k, struct error *err)
     return st;
 }
 
-/* ---- in the pool ------------------------------------------------------------------------------------------------- */
+/* ---- in the pool ------------------------------------------------------------------------------------------------ */
 
 enum status session_work_fetch(struct job *j, struct error *err)
 {
@@ -88,28 +88,28 @@ static enum status move_behind_text(struct job *j, struct error *err)
     return st == OK ? session_work_move(j, err) : st;
 }
 
-/* ---- HTTP threads ------------------------------------------------------------------------------------------------ */
+/* ---- HTTP threads ----------------------------------------------------------------------------------------------- */
 
 void session_work_follow(struct session_work *k, struct job *j)
 {
     j->work.arg = k;
     if (sessions_are_stored(k->sessions)) {
-        j->work.conclude = move_behind_text;
-        j->work.conclude_ns = STORED_NS;
+        j->work.postprocess = move_behind_text;
+        j->work.postprocess_ns = STORED_NS;
         j->work.commits = true;
     }
 }
 
-enum status session_work_run(struct request *x, struct session_work *k, session_work_do *conclude, request_step *next,
-                             struct error *err)
+enum status session_work_run(struct request *x, struct session_work *k, session_work_do *postprocess,
+                             request_step *next, struct error *err)
 {
     const struct service *s = x->service;
     struct job *j = &x->job;
     if (job_begin(j, &job_kind_work, 0, err) == NULL)
         return ERR_NOMEM;
     j->work.arg = k;
-    j->work.conclude = conclude;
-    j->work.conclude_ns = STORED_NS;
+    j->work.postprocess = postprocess;
+    j->work.postprocess_ns = STORED_NS;
     j->item.client = x->client;
     const uint64_t deadline_ns = x->received_ns + s->settings->timeout_ms * CLOCK_NS_PER_MS;
     const enum status st = workers_submit(s->keepers, j, NULL, 0, deadline_ns, err);
@@ -135,7 +135,7 @@ enum status session_work_done(struct session_work **ret, struct request *x, stru
     return error_set_param(err, r->status, r->param, "%s", r->message);
 }
 
-/* ---- answers ----------------------------------------------------------------------------------------------------- */
+/* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 json_t *session_describe(const struct session_info *i)
 {

@@ -34,11 +34,11 @@ void session_work_let_go(struct session_work *k);
 /* Move the first one to `snapshot`: sessions_write. */
 enum status session_work_write(struct session_work *k, struct error *err);
 
-/* Go on with `next` when `conclude`, one of those below, has been run by the pool. Errors: ERR_FULL,
+/* Go on with `next` when `postprocess`, one of those below, has been run by the pool. Errors: ERR_FULL,
  * ERR_UNAVAILABLE: nothing is held any more. */
 typedef enum status session_work_do(struct job *j, struct error *err);
-enum status session_work_run(struct request *x, struct session_work *k, session_work_do *conclude, request_step *next,
-                             struct error *err);
+enum status session_work_run(struct request *x, struct session_work *k, session_work_do *postprocess,
+                             request_step *next, struct error *err);
 session_work_do session_work_fetch;     /* the first one */
 session_work_do session_work_write_new; /* all */
 session_work_do session_work_move;      /* session_work_write */
@@ -50,7 +50,7 @@ enum status session_work_done(struct session_work **ret, struct request *x, stru
 /* The job generates a text of the first one, which is held; with a store that has the text before the job is done. */
 void session_work_follow(struct session_work *k, struct job *j);
 
-/* ---- answers ----------------------------------------------------------------------------------------------------- */
+/* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 /* NULL for want of memory. */
 json_t *session_describe(const struct session_info *i);

@@ -83,7 +83,7 @@ enum status api_sessions(struct request *x, struct error *err)
     return infos != NULL ? reply_send_json(x, 200, describe_page(x, &r, infos)) : ERR_NOMEM;
 }
 
-/* ---- with its state ---------------------------------------------------------------------------------------------- */
+/* ---- with its state --------------------------------------------------------------------------------------------- */
 
 static enum status fetched(struct request *x, struct error *err)
 {
@@ -93,8 +93,8 @@ static enum status fetched(struct request *x, struct error *err)
 }
 
 /* Have the pool do something with the session, and go on with `next`; clears `info`. */
-static enum status run_with(struct request *x, struct session_info *info, session_work_do *conclude, request_step *next,
-                            session_work_use *use, struct error *err)
+static enum status run_with(struct request *x, struct session_info *info, session_work_do *postprocess,
+                            request_step *next, session_work_use *use, struct error *err)
 {
     struct session_work *k;
     if (session_work_create(&k, x, 1, err) != OK) {
@@ -103,7 +103,7 @@ static enum status run_with(struct request *x, struct session_info *info, sessio
     }
     k->infos[0] = *info;
     k->use = use;
-    return session_work_run(x, k, conclude, next, err);
+    return session_work_run(x, k, postprocess, next, err);
 }
 
 /* Use the session that the path names, with its state, which may have to be fetched. */
@@ -122,7 +122,7 @@ static enum status with_state(struct request *x, session_work_use *use, struct e
 
 /* ---- one session ------------------------------------------------------------------------------------------------ */
 
-static enum status tell(struct request *x, const struct session_info *i, struct error *err)
+static enum status sessions_tell(struct request *x, const struct session_info *i, struct error *err)
 {
     (void)err;
     return reply_send_json(x, 200, session_describe(i));
@@ -133,11 +133,11 @@ enum status api_session(struct request *x, struct error *err)
 {
     struct session_info info;
     if (sessions_are_shared(x->service->sessions))
-        return with_state(x, tell, err);
+        return with_state(x, sessions_tell, err);
     enum status st = find(&info, x, err);
     if (st != OK)
         return st;
-    st = tell(x, &info, err);
+    st = sessions_tell(x, &info, err);
     session_info_clear(&info);
     return st;
 }

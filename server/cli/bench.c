@@ -79,7 +79,7 @@ static double measure(struct bench *b, run_figure *figure, void *arg)
     return median(seconds, b->runs);
 }
 
-/* ---- classifiers ------------------------------------------------------------------------------------------------- */
+/* ---- classifiers ------------------------------------------------------------------------------------------------ */
 
 /* A batch of pictures of the trained size, or of texts as long as the context. */
 struct batch {
@@ -138,7 +138,7 @@ static int run_batches(struct bench *b)
     return CLI_OK;
 }
 
-/* ---- streams ----------------------------------------------------------------------------------------------------- */
+/* ---- streams ---------------------------------------------------------------------------------------------------- */
 
 static const uint8_t text[] = "The quick brown fox jumps over the lazy dog. ";
 
@@ -296,9 +296,9 @@ static int run_figures(struct bench *b)
     return generates ? run_streams(b) : run_batches(b);
 }
 
-/* ---- the command line -------------------------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------------------------- */
 
-static int run(struct bench *b, const struct cli_engine *with)
+static int bench_run(struct bench *b, const struct cli_engine *with)
 {
     struct engine_options o = {.images_max = 8, .streams_max = STREAMS_LARGE, .rows_max = PREFILL_ROWS};
     b->engine = cli_open_engine(b->model, with, &o);
@@ -378,7 +378,7 @@ int cli_bench(int argc, char **argv)
     else if (positions != NULL)
         code = cli_fail_usage("--positions is for models that generate text or pictures, and %s does not", m->name);
     if (code == CLI_OK)
-        code = run(&b, &with);
+        code = bench_run(&b, &with);
     model_free(m);
     return code;
 }

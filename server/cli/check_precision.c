@@ -224,7 +224,7 @@ static enum status record(struct check *k, struct error *err)
     return st == OK ? precision_record_write(&k->record, dir, err) : st;
 }
 
-static int run(struct check *k, const char *data, struct cli_engine *with)
+static int check_precision_run(struct check *k, const char *data, struct cli_engine *with)
 {
     struct engine_options o = {.images_max = BATCH, .streams_max = 1, .rows_max = CLI_SCORE_ROWS};
     struct error err;
@@ -260,7 +260,7 @@ int cli_check_precision(int argc, char **argv)
     k.model = m;
     code = m->config.task == TASK_TEXT_CLASSIFICATION
                ? cli_fail("%s classifies texts, for which there is no check; set its precision by name", m->name)
-               : run(&k, argv[2], &with);
+               : check_precision_run(&k, argv[2], &with);
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
         engine_close(k.engines[p]);
     model_free(m);

@@ -33,7 +33,7 @@ struct classifier {
     int code;
 };
 
-/* ---- what is printed --------------------------------------------------------------------------------------------- */
+/* ---- what is printed -------------------------------------------------------------------------------------------- */
 
 static void print_text(const struct classifier *c, const char *path, const json_t *predictions)
 {
@@ -68,7 +68,7 @@ static int print_answer(const struct classifier *c, const char *path, const char
     return code == CLI_OK && c->many ? cli_flush() : code; /* the next one takes a while */
 }
 
-/* ---- by an engine of our own ------------------------------------------------------------------------------------- */
+/* ---- by an engine of our own ------------------------------------------------------------------------------------ */
 
 /* False, and why is printed, if the picture cannot be read or the model's logits are not finite. */
 static bool compute(const struct classifier *c, const char *path)
@@ -76,9 +76,10 @@ static bool compute(const struct classifier *c, const char *path)
     struct picture picture = {0};
     struct picture_fit fit;
     struct error err;
-    if (cli_read_picture(&picture, path,
-                         &(const struct picture_wish){.shorter = picture_fit_shorter(c->with.size, &c->model->config)},
-                         &err) != OK) {
+    if (cli_read_picture(
+            &picture, path,
+            &(const struct picture_options){.shorter = picture_fit_shorter(c->with.size, &c->model->config)},
+            &err) != OK) {
         (void)cli_fail_error(&err);
         return false;
     }
@@ -103,7 +104,7 @@ static int classify_one(struct classifier *c, const char *path)
     return print_answer(c, path, c->model->name, json_unless(lost, predictions));
 }
 
-/* ---- by a daemon ------------------------------------------------------------------------------------------------- */
+/* ---- by a daemon ------------------------------------------------------------------------------------------------ */
 
 static int ask_one(const struct classifier *c, const char *path)
 {
@@ -134,7 +135,7 @@ static int ask_one(const struct classifier *c, const char *path)
     return code;
 }
 
-/* ---- which pictures ---------------------------------------------------------------------------------------------- */
+/* ---- which pictures --------------------------------------------------------------------------------------------- */
 
 /* A picture that fails does not stop the others. False: nothing else would succeed. */
 static bool take(struct classifier *c, const char *path)
@@ -212,7 +213,7 @@ static void take_list(struct classifier *c)
         (void)fclose(list);
 }
 
-static int run(struct classifier *c, char **paths, int count)
+static int classify_run(struct classifier *c, char **paths, int count)
 {
     c->many = count > 1 || c->files_from != NULL || (count == 1 && cli_is_folder(paths[0]));
     if (c->top_k == 0)
@@ -226,9 +227,9 @@ static int run(struct classifier *c, char **paths, int count)
     return c->code;
 }
 
-/* ---- the verb ---------------------------------------------------------------------------------------------------- */
+/* ---- the verb --------------------------------------------------------------------------------------------------- */
 
-static int parse(struct classifier *c, int argc, char **argv, int *count)
+static int classify_parse(struct classifier *c, int argc, char **argv, int *count)
 {
     const struct cli_option options[] = {
         {"top-k", CLI_UNSIGNED, &c->top_k, 1, CLASSIFY_TOP_K_MAX, "N", "5; 1 of many pictures",
@@ -255,18 +256,18 @@ int cli_classify(int argc, char **argv)
 {
     struct classifier c = {.code = CLI_OK};
     int count;
-    int code = parse(&c, argc, argv, &count);
+    int code = classify_parse(&c, argc, argv, &count);
     if (code != CLI_OK || count < 0)
         return code;
     if (c.remote.asks)
-        return run(&c, argv + 1, count);
+        return classify_run(&c, argv + 1, count);
     struct model *m = cli_load_model(c.remote.model, &(enum model_task){TASK_IMAGE_CLASSIFICATION});
     if (m == NULL)
         return CLI_FAILED;
     struct engine_options o = {.images_max = 1};
     c.model = m;
     c.engine = cli_open_engine(m, &c.with, &o);
-    code = c.engine != NULL ? run(&c, argv + 1, count) : CLI_FAILED;
+    code = c.engine != NULL ? classify_run(&c, argv + 1, count) : CLI_FAILED;
     engine_close(c.engine);
     model_free(m);
     return code;

@@ -162,7 +162,7 @@ struct cli_engine {
 #define CLI_ENGINE_OPTIONS(e) CLI_THREADS_OPTION(&(e)->threads) CLI_PRECISION_OPTION(e, "$AFTD_PRECISION, or auto")
 
 /* What precision_choose is to be asked for; NULL: the daemon's default. */
-const char *cli_precision_wish(const struct cli_engine *with);
+const char *cli_precision_setting(const struct cli_engine *with);
 /* Where a daemon is asked: CLI_OK if none of these options is given. Prints why not and returns CLI_USAGE. */
 int cli_engine_refuse(const struct cli_engine *with);
 
@@ -213,9 +213,10 @@ json_t *cli_json_text(const void *bytes, size_t size);
  * field of a line, as \xHH. */
 void cli_print_field(FILE *to, const char *text);
 
-struct picture_wish;
+struct picture_options;
 /* A picture's file, decoded for that wish; messages name the path. picture_clear *ret, which is set only on OK. */
-enum status cli_read_picture(struct picture *ret, const char *path, const struct picture_wish *wish, struct error *err);
+enum status cli_read_picture(struct picture *ret, const char *path, const struct picture_options *options,
+                             struct error *err);
 /* A picture's file as a model was trained to see it: *ret is malloc'd, [H, W, 3]. Prints why not and returns
  * CLI_FAILED. */
 int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *c);

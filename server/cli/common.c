@@ -97,7 +97,7 @@ double cli_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------ */
 
 enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, struct error *err)
 {
@@ -143,7 +143,8 @@ int cli_read_text(uint8_t **ret, size_t *size, const char *text, const char *pat
     return *ret != NULL ? CLI_OK : cli_fail("out of memory");
 }
 
-enum status cli_read_picture(struct picture *ret, const char *path, const struct picture_wish *wish, struct error *err)
+enum status cli_read_picture(struct picture *ret, const char *path, const struct picture_options *options,
+                             struct error *err)
 {
     uint8_t *bytes = NULL;
     size_t size = 0;
@@ -151,7 +152,7 @@ enum status cli_read_picture(struct picture *ret, const char *path, const struct
     enum status st = cli_read(&bytes, &size, path, HTTP_BODY_MAX, err);
     if (st != OK)
         return st;
-    st = picture_decode(ret, bytes, size, wish, &why);
+    st = picture_decode(ret, bytes, size, options, &why);
     if (st != OK)
         (void)error_set(err, st, "%s: %s", path, why.message);
     free(bytes);
@@ -161,10 +162,10 @@ enum status cli_read_picture(struct picture *ret, const char *path, const struct
 int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *c)
 {
     const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
-    const struct picture_wish wish = {.shorter = c->resize_to};
+    const struct picture_options options = {.shorter = c->resize_to};
     struct picture picture = {0};
     struct error err;
-    enum status st = cli_read_picture(&picture, path, &wish, &err);
+    enum status st = cli_read_picture(&picture, path, &options, &err);
     if (st == OK)
         st = picture_fit_apply(ret, &trained, &picture, c, &err);
     picture_clear(&picture);

@@ -15,7 +15,7 @@
 #define ROWS_UNSET UINT64_MAX
 
 /* What the command line says. */
-struct wish {
+struct options {
     const char *picture; /* NULL: none was named */
     struct cli_output out;
     uint64_t rows, samples, scale;
@@ -24,10 +24,10 @@ struct wish {
     struct remote remote;
 };
 
-/* ---- by an engine of our own ------------------------------------------------------------------------------------- */
+/* ---- by an engine of our own ------------------------------------------------------------------------------------ */
 
 /* What the model decides of the wish: *known rows. */
-static int check(const struct wish *w, const struct model *m, const struct picture_grid *g, uint32_t *known)
+static int check(const struct options *w, const struct model *m, const struct picture_grid *g, uint32_t *known)
 {
     const uint32_t *size = m->config.size;
     const uint64_t rows = w->rows != ROWS_UNSET ? w->rows : w->picture != NULL ? size[0] / 2 : 0;
@@ -47,12 +47,12 @@ static int check(const struct wish *w, const struct model *m, const struct pictu
 }
 
 /* Draw all samples, in a grid. */
-static int draw(const struct wish *w, struct local_lane *l, struct job *j, const struct picture_grid *g)
+static int draw(const struct options *w, struct local_lane *l, struct job *j, const struct picture_grid *g)
 {
     const struct complete_job *c = complete_job_of(j);
     struct picture picture = {0};
     struct error err;
-    struct cli_progress progress = cli_progress_begin((size_t)j->most);
+    struct cli_progress progress = cli_progress_begin((size_t)j->max_output);
     for (bool goes_on = true; goes_on;) {
         goes_on = local_lane_step(l, j);
         cli_progress_show(&progress, job_look(j).generated, "drawn");
@@ -68,7 +68,7 @@ static int draw(const struct wish *w, struct local_lane *l, struct job *j, const
     return code;
 }
 
-static int complete(const struct wish *w, struct local_lane *l)
+static int complete(const struct options *w, struct local_lane *l)
 {
     const struct model *m = l->model->model;
     const uint32_t samples = (uint32_t)w->samples, *size = m->config.size, row = 3 * size[1];
@@ -94,7 +94,7 @@ static int complete(const struct wish *w, struct local_lane *l)
     return code;
 }
 
-/* ---- by a daemon ------------------------------------------------------------------------------------------------- */
+/* ---- by a daemon ------------------------------------------------------------------------------------------------ */
 
 enum { NUMBER_BYTES = 32 };
 
@@ -104,7 +104,7 @@ static const char *number(char out[NUMBER_BYTES], double value)
     return out;
 }
 
-static int ask(const struct wish *w)
+static int complete_ask(const struct options *w)
 {
     char text[8][NUMBER_BYTES];
     const struct cli_sampling *s = &w->sampling;
@@ -122,11 +122,11 @@ static int ask(const struct wish *w)
     return remote_post_file(&w->remote, "/complete", query, sizeof query / sizeof query[0], w->picture, &w->out);
 }
 
-/* ---- the verb ---------------------------------------------------------------------------------------------------- */
+/* ---- the verb --------------------------------------------------------------------------------------------------- */
 
 int cli_complete(int argc, char **argv)
 {
-    struct wish w = {.rows = ROWS_UNSET, .samples = 1, .scale = 1, .sampling = CLI_SAMPLING_DEFAULT};
+    struct options w = {.rows = ROWS_UNSET, .samples = 1, .scale = 1, .sampling = CLI_SAMPLING_DEFAULT};
     const struct cli_option options[] = {
         {"output", CLI_TEXT, (void *)&w.out.path, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
         {"rows", CLI_UNSIGNED, &w.rows, 0, MODEL_PICTURE_SIDE_MAX, "N", "half of them; 0 without PICTURE",
@@ -145,7 +145,7 @@ int cli_complete(int argc, char **argv)
         return CLI_USAGE;
     w.picture = count > 0 ? argv[1] : NULL;
     if (w.remote.asks)
-        return ask(&w);
+        return complete_ask(&w);
     struct local_lane l = {.model = NULL};
     code = local_lane_open(&l, w.remote.model, TASK_IMAGE_GENERATION, &w.with, (uint32_t)w.samples, false);
     if (code == CLI_OK)

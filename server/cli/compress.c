@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config/utf8.h"
 #include "server/cli/cli.h"
 #include "server/cli/local_lane.h"
 #include "server/cli/remote.h"
 #include "server/cli/text_output.h"
-#include "config/utf8.h"
 #include "server/models/precision.h"
 #include "server/operation/archive.h"
 #include "server/operation/code.h"
@@ -18,7 +18,7 @@
 enum { STREAMS_MAX = 64 }; /* blocks at a time: more make no step faster */
 
 /* What the command line says. */
-struct wish {
+struct options {
     bool restores;
     const char *file;
     size_t file_bytes;
@@ -47,7 +47,7 @@ static bool is_plain_text(const uint8_t *bytes, size_t size)
     return plain;
 }
 
-static int write_out(const struct wish *w, const void *bytes, size_t size)
+static int write_out(const struct options *w, const void *bytes, size_t size)
 {
     if (goes_to_terminal(w->out.path) && !is_plain_text(bytes, size))
         return cli_fail("%s holds something that is not text, and standard output is a terminal: use -o FILE or a pipe",
@@ -55,15 +55,15 @@ static int write_out(const struct wish *w, const void *bytes, size_t size)
     return cli_output_write(&w->out, bytes, size, w->file, w->file_bytes);
 }
 
-/* ---- with the model itself --------------------------------------------------------------------------------------- */
+/* ---- with the model itself -------------------------------------------------------------------------------------- */
 
-static int fail_file(const struct wish *w, const struct error *err)
+static int fail_file(const struct options *w, const struct error *err)
 {
     return cli_fail("%s: %s", name_of(w->file), err->message);
 }
 
 /* Make the blocks to code from the file's bytes, which are an archive if they are to be restored. */
-static enum status make_blocks(struct archive_blocks *ret, struct archive *archive, const struct wish *w,
+static enum status make_blocks(struct archive_blocks *ret, struct archive *archive, const struct options *w,
                                const uint8_t *bytes, size_t size, struct error *err)
 {
     if (!w->restores)
@@ -81,7 +81,7 @@ static size_t count_coded(const struct code_job *c)
 }
 
 /* Code the blocks, which outlive the job. */
-static int code_blocks(const struct wish *w, struct local_lane *l, struct archive_blocks *b)
+static int code_blocks(const struct options *w, struct local_lane *l, struct archive_blocks *b)
 {
     const struct job_kind *kind = w->restores ? &job_kind_decompress : &job_kind_compress;
     struct job *j = local_lane_job(l);
@@ -101,7 +101,7 @@ static int code_blocks(const struct wish *w, struct local_lane *l, struct archiv
 }
 
 /* Write what came of the blocks. */
-static int write_coded(const struct wish *w, const struct archive_blocks *b, const struct archive *archive,
+static int write_coded(const struct options *w, const struct archive_blocks *b, const struct archive *archive,
                        const struct model_identity *ours)
 {
     struct error err;
@@ -117,7 +117,7 @@ static int write_coded(const struct wish *w, const struct archive_blocks *b, con
     return code;
 }
 
-static int run(const struct wish *w, const uint8_t *bytes, size_t size)
+static int compress_run(const struct options *w, const uint8_t *bytes, size_t size)
 {
     struct archive archive;
     struct archive_blocks b = {0};
@@ -144,9 +144,9 @@ static int run(const struct wish *w, const uint8_t *bytes, size_t size)
     return code;
 }
 
-/* ---- by a daemon ------------------------------------------------------------------------------------------------- */
+/* ---- by a daemon ------------------------------------------------------------------------------------------------ */
 
-static int ask(const struct wish *w, const uint8_t *bytes, size_t size)
+static int compress_ask(const struct options *w, const uint8_t *bytes, size_t size)
 {
     char timeout[24];
     (void)snprintf(timeout, sizeof timeout, "%.0f", 1e3 * w->timeout_s);
@@ -166,10 +166,10 @@ static int ask(const struct wish *w, const uint8_t *bytes, size_t size)
     return code;
 }
 
-/* ---- the verbs --------------------------------------------------------------------------------------------------- */
+/* ---- the verbs -------------------------------------------------------------------------------------------------- */
 
 /* CLI_OK to go on; *done: there is nothing more to do. */
-static int parse(struct wish *w, int argc, char **argv, bool *done)
+static int compress_parse(struct options *w, int argc, char **argv, bool *done)
 {
     const struct cli_option options[] = {
         {"output", CLI_TEXT, (void *)&w->out.path, 0, 0, "FILE", "standard output",
@@ -195,18 +195,18 @@ static int parse(struct wish *w, int argc, char **argv, bool *done)
 
 static int compress(bool restores, int argc, char **argv)
 {
-    struct wish w = {.restores = restores, .out = {.path = "-"}};
+    struct options w = {.restores = restores, .out = {.path = "-"}};
     bool done;
     uint8_t *bytes = NULL;
     size_t size = 0;
     struct error err;
-    int code = parse(&w, argc, argv, &done);
+    int code = compress_parse(&w, argc, argv, &done);
     if (code != CLI_OK || done)
         return code;
     if (cli_read(&bytes, &size, w.file, restores ? ARCHIVE_BYTES_MAX : COMPRESS_BYTES_MAX, &err) != OK)
         return cli_fail_error(&err);
     w.file_bytes = size;
-    code = w.remote.asks ? ask(&w, bytes, size) : run(&w, bytes, size);
+    code = w.remote.asks ? compress_ask(&w, bytes, size) : compress_run(&w, bytes, size);
     free(bytes);
     return code;
 }

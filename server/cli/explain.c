@@ -54,8 +54,8 @@ static int explain(const struct explain_run *run)
         return cli_fail_usage("--view %s is about a picture, and none is named", explain_view_word(what.view));
     } else if (cli_read_picture(
                    &picture, run->picture,
-                   &(const struct picture_wish){.shorter = picture_fit_shorter(run->with.size, &run->model->config),
-                                                .longer = what.side},
+                   &(const struct picture_options){.shorter = picture_fit_shorter(run->with.size, &run->model->config),
+                                                   .longer = what.side},
                    &err) != OK) {
         return cli_fail_error(&err);
     } else if (!draw_explained(&drawn, run, &what, &picture)) {
@@ -68,13 +68,13 @@ done:
     return code;
 }
 
-static int ask(const struct remote *r, const struct explain_run *run)
+static int explain_ask(const struct remote *r, const struct explain_run *run)
 {
-    const struct explain_request *wish = &run->request;
-    const struct remote_parameter query[] = {{"model", r->model, false},   {"view", wish->view, true},
-                                             {"layer", wish->layer, true}, {"head", wish->head, true},
-                                             {"side", wish->side, true},   {"size", run->with.size, false}};
-    if (run->picture == NULL && !explain_wants_biases(wish))
+    const struct explain_request *options = &run->request;
+    const struct remote_parameter query[] = {{"model", r->model, false},      {"view", options->view, true},
+                                             {"layer", options->layer, true}, {"head", options->head, true},
+                                             {"side", options->side, true},   {"size", run->with.size, false}};
+    if (run->picture == NULL && !explain_wants_biases(options))
         return cli_fail_usage("a picture is missing; only --view biases needs none");
     return remote_post_file(r, "/explain", query, sizeof query / sizeof query[0], run->picture, &run->out);
 }
@@ -102,7 +102,7 @@ int cli_explain(int argc, char **argv)
         return CLI_USAGE;
     run.picture = count > 0 ? argv[1] : NULL;
     if (remote.asks)
-        return ask(&remote, &run);
+        return explain_ask(&remote, &run);
     const enum model_task pictures = TASK_IMAGE_CLASSIFICATION;
     struct model *m = cli_load_model(remote.model, explain_wants_biases(&run.request) ? NULL : &pictures);
     if (m == NULL)

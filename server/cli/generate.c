@@ -19,7 +19,7 @@
 #define RING_BYTES 4096  /* of text that waits to be put out, which is done after each pass */
 #define RETRIES_MAX 1000 /* an hour */
 
-/* ---- what a user should know ------------------------------------------------------------------------------------- */
+/* ---- what a user should know ------------------------------------------------------------------------------------ */
 
 struct cli_progress generate_progress(const struct generate_options *r)
 {
@@ -49,7 +49,7 @@ int generate_conclude(const struct generate_options *r, const struct text_output
                                     "total_tokens", given + end->generated, "prompt_tokens_dropped", end->dropped));
 }
 
-/* ---- by an engine of our own ------------------------------------------------------------------------------------- */
+/* ---- by an engine of our own ------------------------------------------------------------------------------------ */
 
 static void ignore(void *arg)
 {
@@ -130,7 +130,7 @@ static bool is_piped(void)
     return fstat(STDIN_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode));
 }
 
-/* ---- the verb ---------------------------------------------------------------------------------------------------- */
+/* ---- the verb --------------------------------------------------------------------------------------------------- */
 
 static int read_stops(struct generate_options *r)
 {
@@ -145,7 +145,7 @@ static int read_stops(struct generate_options *r)
     return CLI_OK;
 }
 
-static int parse(struct generate_options *r, struct remote *remote, int argc, char **argv, int *count)
+static int generate_parse(struct generate_options *r, struct remote *remote, int argc, char **argv, int *count)
 {
     double penalty = 1.0, presence = 0.0, frequency = 0.0;
     bool utf8 = false;
@@ -198,7 +198,7 @@ int cli_generate(int argc, char **argv)
     uint8_t *prompt = NULL;
     size_t size = 0;
     int count;
-    int code = parse(&r, &remote, argc, argv, &count);
+    int code = generate_parse(&r, &remote, argc, argv, &count);
     if (code != CLI_OK || count < 0)
         return code;
     if (!remote.asks)

@@ -16,7 +16,7 @@
 
 enum { RETRIES = 8, RETRY_FIRST_MS = 200, RETRY_MOST_MS = 5000 };
 
-/* ---- events ------------------------------------------------------------------------------------------------------ */
+/* ---- events ----------------------------------------------------------------------------------------------------- */
 
 /* What receives the events of a daemon. */
 struct listener {
@@ -71,7 +71,7 @@ static bool on_event(void *arg, json_t *event)
     return on_bytes(l, json_object_get(event, "bytes_base64"));
 }
 
-/* ---- the request ------------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------------------------------ */
 
 /* NULL: there are none. All are UTF-8, as read_stops has seen. */
 static json_t *describe_stops(const struct cli_texts *texts)
@@ -82,7 +82,8 @@ static json_t *describe_stops(const struct cli_texts *texts)
     return list;
 }
 
-static char *describe(const struct generate_options *r, const char *model, const uint8_t *prompt, size_t size)
+static char *generate_remote_describe(const struct generate_options *r, const char *model, const uint8_t *prompt,
+                                      size_t size)
 {
     const struct sampler_options *s = &r->sampler;
     json_t *object =
@@ -110,7 +111,7 @@ static int conclude(struct listener *l, const struct generate_options *r, size_t
     return code;
 }
 
-/* ---- going on ---------------------------------------------------------------------------------------------------- */
+/* ---- going on --------------------------------------------------------------------------------------------------- */
 
 /* Between 1/2 and 1 of `ms`, so that clients which were cut together do not come back together. */
 static void pause_about(unsigned ms)
@@ -190,7 +191,7 @@ static int listen_to(const struct remote *remote, const struct generate_options 
 int generate_by_daemon(const struct remote *remote, const struct generate_options *r, uint8_t *prompt, size_t size)
 {
     struct listener l = {.out = text_output_begin(r->json), .progress = generate_progress(r)};
-    char *body = describe(r, remote->model, prompt, size);
+    char *body = generate_remote_describe(r, remote->model, prompt, size);
     int code = body != NULL ? CLI_OK : cli_fail("out of memory");
     if (code == CLI_OK && r->echo)
         code = text_output_bytes(&l.out, prompt, size);

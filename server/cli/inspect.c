@@ -46,7 +46,7 @@ static json_t *describe_size(const uint32_t size[2])
 
 /* Multiply-adds are those of an element that is generated, after a full context, of a picture, or of a text that fills
  * the context; a stream's bytes are its state, at any position. */
-static json_t *describe(const struct model *m, const struct engine_info *info)
+static json_t *inspect_describe(const struct model *m, const struct engine_info *info)
 {
     const struct model_config *c = &m->config;
     return json_pack(
@@ -94,7 +94,7 @@ static int print(const json_t *told)
 }
 
 /* What the daemon tells of its model. */
-static int ask(const struct remote *r, json_t **ret)
+static int inspect_ask(const struct remote *r, json_t **ret)
 {
     return r->model != NULL ? remote_named_json(r, "GET", "/v1/models/", r->model, ret)
                             : cli_fail_usage("--model is missing: which of the daemon's models");
@@ -106,7 +106,7 @@ static int look(const char *model, const struct cli_engine *with, json_t **ret)
     struct engine_options o = {.images_max = 1, .streams_max = 1, .rows_max = 1};
     struct engine *e = m != NULL ? cli_open_engine(m, with, &o) : NULL;
     if (e != NULL)
-        *ret = describe(m, engine_info(e));
+        *ret = inspect_describe(m, engine_info(e));
     engine_close(e);
     model_free(m);
     return e != NULL ? CLI_OK : CLI_FAILED;
@@ -123,7 +123,7 @@ int cli_inspect(int argc, char **argv)
     int code = remote_parse(&remote, &with, options, argc, argv, 0, 0, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    code = remote.asks ? ask(&remote, &told) : look(remote.model, &with, &told);
+    code = remote.asks ? inspect_ask(&remote, &told) : look(remote.model, &with, &told);
     if (code == CLI_OK && (json || told == NULL))
         return cli_print_json(told);
     if (code == CLI_OK)

@@ -38,7 +38,7 @@ struct words {
     bool finds_rate, json;
 };
 
-/* ---- the bodies of requests -------------------------------------------------------------------------------------- */
+/* ---- the bodies of requests ------------------------------------------------------------------------------------- */
 
 void load_bodies_clear(struct load_bodies *b)
 {
@@ -144,7 +144,7 @@ int load_bodies_make(struct load_bodies *b, const struct load_options *o)
     return o->picture_count > 0 ? add_pictures(b, o) : add_prompts(b, o);
 }
 
-/* ---- the report -------------------------------------------------------------------------------------------------- */
+/* ---- the report ------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *key, *title;
@@ -259,7 +259,7 @@ static int print_json(const struct load_options *o, const struct load_result *r)
     return cli_print_json(object);
 }
 
-/* ---- the rate that holds ----------------------------------------------------------------------------------------- */
+/* ---- the rate that holds ---------------------------------------------------------------------------------------- */
 
 struct search {
     const struct load_bodies *bodies;
@@ -357,7 +357,7 @@ static int find_rate(const struct load_options *o, const struct load_bodies *bod
     return cli_fail(s.interrupted ? "interrupted before a rate held" : "no rate holds that was tried");
 }
 
-/* ---- the command line -------------------------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------------------------- */
 
 /* "Name: value" with a name of RFC 9110's token characters and no line break, after which anything could follow. */
 static bool is_header(const char *line)
@@ -379,7 +379,7 @@ static const char *text_option(const struct load_options *o)
                                     : NULL;
 }
 
-static int check(const struct load_options *o, const struct words *w)
+static int load_check(const struct load_options *o, const struct words *w)
 {
     if (o->picture_count > 0 && text_option(o) != NULL)
         return cli_fail_usage("--%s is for texts, and \"%s\" is a picture", text_option(o), o->pictures[0]);
@@ -412,7 +412,7 @@ static void complete(struct load_options *o, const struct words *w)
         o->temperature = 1.0;
 }
 
-static int parse(struct load_options *o, struct words *w, int argc, char **argv, int *count)
+static int load_parse(struct load_options *o, struct words *w, int argc, char **argv, int *count)
 {
     const struct cli_option options[] = {
         {"concurrency", CLI_UNSIGNED, &o->concurrency, 1, LOAD_CLIENTS_MAX, "N", "1, 256 with --rate",
@@ -459,7 +459,7 @@ static int parse(struct load_options *o, struct words *w, int argc, char **argv,
     o->picture_count = (size_t)*count - (named ? 0 : 1);
     code = remote_check(&o->to);
     if (code == CLI_OK)
-        code = check(o, w);
+        code = load_check(o, w);
     complete(o, w);
     return code;
 }
@@ -478,7 +478,7 @@ int cli_load(int argc, char **argv)
     struct words w = {.json = false};
     struct load_bodies bodies = {.count = 0};
     int count;
-    int code = parse(&o, &w, argc, argv, &count);
+    int code = load_parse(&o, &w, argc, argv, &count);
     if (code != CLI_OK || count < 0)
         return code;
     struct load_result *r = calloc(1, sizeof *r); /* too large for the stack */

@@ -21,7 +21,7 @@
 #include "server/cli/held.h"
 #include "server/cli/remote.h"
 
-/* ---- what is asked for ------------------------------------------------------------------------------------------- */
+/* ---- what is asked for ------------------------------------------------------------------------------------------ */
 
 struct load_body {
     uint8_t *bytes;
@@ -56,7 +56,7 @@ struct load_options {
 int load_bodies_make(struct load_bodies *b, const struct load_options *o);
 void load_bodies_clear(struct load_bodies *b);
 
-/* ---- what came of it --------------------------------------------------------------------------------------------- */
+/* ---- what came of it -------------------------------------------------------------------------------------------- */
 
 /* How often each length of time occurred, in a fixed amount of memory: LOAD_TIMES_PIECES buckets for each doubling from
  * a nanosecond on, whose middle is within 0.3 % of whatever lies in it. */
@@ -106,7 +106,7 @@ int load_run(const struct load_options *o, const struct load_bodies *bodies, str
  * seed and n alone. */
 double load_arrival_gap_s(uint64_t seed, uint64_t n, double rate);
 
-/* ---- one answer, as its pieces arrive ---------------------------------------------------------------------------- */
+/* ---- one answer, as its pieces arrive --------------------------------------------------------------------------- */
 
 enum load_form {
     LOAD_OPAQUE, /* a classification: bytes that are not examined */

@@ -7,7 +7,7 @@
 
 #include "server/cli/load.h"
 
-/* ---- times ------------------------------------------------------------------------------------------------------- */
+/* ---- times ------------------------------------------------------------------------------------------------------ */
 
 void load_times_add(struct load_times *t, double seconds, uint64_t count)
 {
@@ -32,7 +32,7 @@ double load_times_quantile_s(const struct load_times *t, double q)
     return 0.0;
 }
 
-/* ---- answers ----------------------------------------------------------------------------------------------------- */
+/* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 static void set_fault(struct load_answer *a, const char *fault, const char *detail)
 {

@@ -56,7 +56,7 @@ static void on_signal(int number)
     interrupted = 1;
 }
 
-/* ---- clients ----------------------------------------------------------------------------------------------------- */
+/* ---- clients ---------------------------------------------------------------------------------------------------- */
 
 static long status_of(const struct client *c)
 {
@@ -176,7 +176,7 @@ static void end_request(struct client *c, CURLcode code, double now_s)
     load_times_add(&t->times[LOAD_E2E], now_s - c->due_s, 1);
 }
 
-/* ---- libcurl's wishes -------------------------------------------------------------------------------------------- */
+/* ---- libcurl's wishes ------------------------------------------------------------------------------------------- */
 
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *of_socket)
 {
@@ -201,7 +201,7 @@ static int on_timer(CURLM *multi, long timeout_ms, void *arg)
     return 0;
 }
 
-/* ---- what is due ------------------------------------------------------------------------------------------------- */
+/* ---- what is due ------------------------------------------------------------------------------------------------ */
 
 double load_arrival_gap_s(uint64_t seed, uint64_t n, double rate)
 {
@@ -263,7 +263,7 @@ static void count_unsent(struct run *r, double until_s)
         }
 }
 
-/* ---- the window -------------------------------------------------------------------------------------------------- */
+/* ---- the window ------------------------------------------------------------------------------------------------- */
 
 static double cpu_seconds(void)
 {
@@ -284,7 +284,7 @@ static void close_window(struct run *r, double now_s)
     count_unsent(r, until_s);
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------------------------- */
+/* ---- the loop --------------------------------------------------------------------------------------------------- */
 
 /* When something has to be done although no socket says so. */
 static double next_look_s(const struct run *r)
@@ -395,7 +395,7 @@ static void abort_running(struct run *r)
     }
 }
 
-/* ---- beginning and end ------------------------------------------------------------------------------------------- */
+/* ---- beginning and end ------------------------------------------------------------------------------------------ */
 
 /* Each connection is a descriptor, and the usual limit is 1024. */
 static int raise_descriptors(const struct load_options *o)

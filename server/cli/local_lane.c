@@ -67,7 +67,7 @@ bool local_lane_step(struct local_lane *l, struct job *j)
 int local_lane_end(struct local_lane *l, struct job *j)
 {
     if (!job_is_done(j))
-        job_cancel(j, ERR_CANCELLED);
+        job_cancel(j, ERR_CLIENT_GONE);
     while (!job_is_done(j))
         (void)local_lane_step(l, j);
     const struct job_result *r = job_result(j);

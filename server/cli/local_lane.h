@@ -1,6 +1,6 @@
-/* local_lane.h - a lane of streams (server/operation/stream_lane.h) with an engine of our own: a verb that needs no daemon
- * makes the same jobs as its requests (server/operation/), and this thread does what the daemon's engine thread does. So
- * what comes of them is the same. Single threaded. */
+/* local_lane.h - a lane of streams (server/operation/stream_lane.h) with an engine of our own: a verb that needs no
+ * daemon makes the same jobs as its requests (server/operation/), and this thread does what the daemon's engine thread
+ * does. So what comes of them is the same. Single threaded. */
 #ifndef SERVER_CLI_LOCAL_LANE_H
 #define SERVER_CLI_LOCAL_LANE_H
 

@@ -31,7 +31,7 @@ static bool is_listed(const struct listing *l, const char *name)
 }
 
 /* Everything but whether its tensors are those of a model, which loading it finds out: a row. */
-static enum status read_model(json_t **ret, const struct found_model *found, const char *wish, struct error *err)
+static enum status read_model(json_t **ret, const struct found_model *found, const char *options, struct error *err)
 {
     char path[MODELS_DIR_PATH_BYTES + 16];
     struct model_config config;
@@ -49,7 +49,7 @@ static enum status read_model(json_t **ret, const struct found_model *found, con
         narrow += t->dtype == DTYPE_BF16 ? t->elements : 0;
     }
     if (st == OK)
-        st = precision_choose(&precision, wish, found->name, found->path, precision_stored_as(narrow, parameters),
+        st = precision_choose(&precision, options, found->name, found->path, precision_stored_as(narrow, parameters),
                               getenv("AFTD_ISA"), err);
     if (st == OK)
         *ret = json_pack("{s:s, s:o, s:s, s:s, s:I, s:I, s:s, s:s, s:o}", "model", found->name, "version",
@@ -88,7 +88,7 @@ static void add_dir(struct listing *l, const char *dir)
     }
 }
 
-/* ---- what is printed --------------------------------------------------------------------------------------------- */
+/* ---- what is printed -------------------------------------------------------------------------------------------- */
 
 static int print_rows(const json_t *rows, bool as_json, const struct table_column *columns)
 {
@@ -105,7 +105,7 @@ static int print_rows(const json_t *rows, bool as_json, const struct table_colum
     return code;
 }
 
-static int ask(const struct remote *r, bool as_json)
+static int models_ask(const struct remote *r, bool as_json)
 {
     static const struct table_column columns[] = {
         {"MODEL", "id", TABLE_TEXT, NULL},
@@ -124,7 +124,7 @@ static int ask(const struct remote *r, bool as_json)
     return code;
 }
 
-/* ---- the verb ---------------------------------------------------------------------------------------------------- */
+/* ---- the verb --------------------------------------------------------------------------------------------------- */
 
 /* Where models are found by name. A folder that is not there is none, unless it was set. */
 static void add_usual_dirs(struct listing *l)
@@ -175,8 +175,8 @@ int cli_models(int argc, char **argv)
     if (remote.asks && count > 0)
         return cli_fail_usage("unexpected argument \"%s\": a daemon has its own folder of models", argv[1]);
     if (remote.asks)
-        return cli_engine_refuse(&with) == CLI_OK ? ask(&remote, json) : CLI_USAGE;
-    struct listing l = {.rows = json_array(), .precision = cli_precision_wish(&with)};
+        return cli_engine_refuse(&with) == CLI_OK ? models_ask(&remote, json) : CLI_USAGE;
+    struct listing l = {.rows = json_array(), .precision = cli_precision_setting(&with)};
     code = list(&l, argv + 1, count, json);
     json_decref(l.rows);
     return l.failed ? CLI_FAILED : code;

@@ -98,7 +98,7 @@ const char *cli_model_dir(void)
     return loaded_dir;
 }
 
-const char *cli_precision_wish(const struct cli_engine *with)
+const char *cli_precision_setting(const struct cli_engine *with)
 {
     return with->precision != NULL ? with->precision : getenv("AFTD_PRECISION");
 }
@@ -122,7 +122,7 @@ enum status cli_try_engine(struct engine **ret, const struct model *m, const str
     if (with->size != NULL)
         o->tokens_max = with->tokens_max != 0 ? (uint32_t)with->tokens_max : PICTURE_TOKENS_DEFAULT;
     enum status st =
-        precision_choose(&chosen, cli_precision_wish(with), m->name, loaded_dir, precision_stored(m), o->isa, err);
+        precision_choose(&chosen, cli_precision_setting(with), m->name, loaded_dir, precision_stored(m), o->isa, err);
     if (st != OK)
         return st;
     o->precision = chosen.precision;

@@ -39,7 +39,7 @@ char cli_letter(const char *name)
     return 0;
 }
 
-/* ---- help -------------------------------------------------------------------------------------------------------- */
+/* ---- help ------------------------------------------------------------------------------------------------------- */
 
 /* "  -k, --top-k N"; returns how many columns it takes. */
 static int print_names(char *out, size_t size, const struct cli_option *o)
@@ -83,7 +83,7 @@ void cli_set_help(cli_help *help)
     answer_help = help;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------ */
+/* ---- values ----------------------------------------------------------------------------------------------------- */
 
 bool cli_read_digits(uint64_t *ret, const char **at)
 {
@@ -165,10 +165,11 @@ static int set_option(const struct cli_option *o, const char *value)
     return CLI_USAGE;
 }
 
-/* ---- the command line -------------------------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------------------------- */
 
 /* Of that letter, if it is not 0, or else of that name [length]. */
-static const struct cli_option *find(const struct cli_option *options, char letter, const char *name, size_t length)
+static const struct cli_option *options_find(const struct cli_option *options, char letter, const char *name,
+                                             size_t length)
 {
     for (const struct cli_option *o = options; o->name != NULL; o++)
         if (letter != 0 ? cli_letter(o->name) == letter
@@ -194,13 +195,13 @@ static int take_option(const struct cli_option *options, int argc, char **argv, 
     const char *given = argv[*at], *value = NULL;
     const struct cli_option *o;
     if (given[1] != '-') {
-        o = find(options, given[1], NULL, 0);
+        o = options_find(options, given[1], NULL, 0);
         value = given[2] != '\0' ? given + 2 : NULL;
         if (o != NULL && o->kind == CLI_FLAG && value != NULL)
             o = NULL; /* letters are not put together */
     } else {
         const char *equals = strchr(given, '=');
-        o = find(options, 0, given + 2, strcspn(given + 2, "="));
+        o = options_find(options, 0, given + 2, strcspn(given + 2, "="));
         value = equals != NULL ? equals + 1 : NULL;
     }
     if (o == NULL)

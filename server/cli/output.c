@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "config/json.h"
-#include "server/cli/cli.h"
 #include "config/utf8.h"
+#include "server/cli/cli.h"
 #include "server/media/png.h"
 
 static bool write_all(int fd, const uint8_t *bytes, size_t size)
@@ -83,7 +83,7 @@ int cli_write(const char *path, const void *bytes, size_t size)
     return code;
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------------------------- */
 
 int cli_print_json(json_t *object)
 {

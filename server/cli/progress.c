@@ -28,7 +28,7 @@ bool cli_output_goes_to_file(void)
     return isatty(STDOUT_FILENO) == 0 && fstat(STDOUT_FILENO, &st) == 0 && (S_ISREG(st.st_mode) || S_ISCHR(st.st_mode));
 }
 
-/* ---- a bar ------------------------------------------------------------------------------------------------------- */
+/* ---- a bar ------------------------------------------------------------------------------------------------------ */
 
 static bool is_begun; /* there is one, and no room for another */
 static bool is_drawn; /* something of it is on the screen */
@@ -100,7 +100,7 @@ void cli_progress_end(struct cli_progress *p)
     p->on = false;
 }
 
-/* ---- a wait ------------------------------------------------------------------------------------------------------ */
+/* ---- a wait ----------------------------------------------------------------------------------------------------- */
 
 static struct cli_progress waiting;
 

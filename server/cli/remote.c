@@ -27,7 +27,7 @@ struct call {
     char why[CURL_ERROR_SIZE];
 };
 
-/* ---- options ----------------------------------------------------------------------------------------------------- */
+/* ---- options ---------------------------------------------------------------------------------------------------- */
 
 int remote_check(struct remote *r)
 {
@@ -73,7 +73,7 @@ int remote_parse(struct remote *r, const struct cli_engine *with, const struct c
     return CLI_OK;
 }
 
-/* ---- the request ------------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------------------------------ */
 
 static bool add_header(struct curl_slist **list, const char *name, const char *value)
 {
@@ -159,7 +159,7 @@ static int prepare(struct call *c, const struct remote *r)
     return CLI_OK;
 }
 
-/* ---- the answer -------------------------------------------------------------------------------------------------- */
+/* ---- the answer ------------------------------------------------------------------------------------------------- */
 
 static long status_of(const struct call *c)
 {

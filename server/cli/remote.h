@@ -65,7 +65,7 @@ struct remote_request {
     struct remote_trouble *trouble; /* NULL: print all that goes wrong */
 };
 
-enum { REMOTE_ID_BYTES = STREAM_PLACE_MAX + 1, REMOTE_MESSAGE_BYTES = 1024 };
+enum { REMOTE_ID_BYTES = STREAM_OFFSET_MAX + 1, REMOTE_MESSAGE_BYTES = 1024 };
 
 /* Why the whole answer did not come, where the same request may have it later: the connection broke, or could not be
  * made, or the answer was 502, 503 or 504. It is not printed then. */

@@ -74,7 +74,7 @@ static int print_score(const struct scoring *s, const char *model, bool picture,
     return CLI_OK;
 }
 
-/* ---- by an engine of our own ------------------------------------------------------------------------------------- */
+/* ---- by an engine of our own ------------------------------------------------------------------------------------ */
 
 /* The model's elements of the file, its bytes or those of a picture as the model sees it: *ret is malloc'd. */
 static int read_elements(const struct scoring *s, const struct model *m, uint8_t **ret, size_t *size)
@@ -87,7 +87,7 @@ static int read_elements(const struct scoring *s, const struct model *m, uint8_t
     return cli_read(ret, size, s->file, SCORE_FILE_MAX, &err) == OK ? CLI_OK : cli_fail_error(&err);
 }
 
-static int run(const struct scoring *s, const struct model *m)
+static int score_run(const struct scoring *s, const struct model *m)
 {
     struct engine_options o = {.streams_max = 1, .rows_max = CLI_SCORE_ROWS};
     const bool starts = m->start_embed != NULL;
@@ -124,7 +124,7 @@ static int run_with(const struct scoring *s, const char *model)
     if (m == NULL)
         return code;
     if (model_config_causal(&m->config))
-        code = run(s, m);
+        code = score_run(s, m);
     else
         (void)cli_fail("%s is a model for %s, expected one for %s or %s", m->name, model_task_name(m->config.task),
                        model_task_name(TASK_TEXT_GENERATION), model_task_name(TASK_IMAGE_GENERATION));
@@ -132,7 +132,7 @@ static int run_with(const struct scoring *s, const char *model)
     return code;
 }
 
-/* ---- by a daemon, which accepts fewer bytes ---------------------------------------------------------------------- */
+/* ---- by a daemon, which accepts fewer bytes --------------------------------------------------------------------- */
 
 static int ask_of_text(const struct scoring *s, const uint8_t *bytes, size_t size, json_t **answer)
 {
@@ -156,7 +156,7 @@ static int ask_of_picture(const struct scoring *s, const uint8_t *bytes, size_t 
     return remote_post_json(&s->remote, &request, answer);
 }
 
-static int ask(const struct scoring *s)
+static int score_ask(const struct scoring *s)
 {
     struct error err;
     uint8_t *bytes = NULL;
@@ -184,7 +184,7 @@ static int ask(const struct scoring *s)
     return code;
 }
 
-/* ---- the verb ---------------------------------------------------------------------------------------------------- */
+/* ---- the verb --------------------------------------------------------------------------------------------------- */
 
 int cli_score(int argc, char **argv)
 {
@@ -196,5 +196,5 @@ int cli_score(int argc, char **argv)
     if (code != CLI_OK || count < 0)
         return code;
     s.file = argv[1];
-    return s.remote.asks ? ask(&s) : run_with(&s, s.remote.model);
+    return s.remote.asks ? score_ask(&s) : run_with(&s, s.remote.model);
 }

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/cli/held.h"
 #include "config/utf8.h"
+#include "server/cli/held.h"
 
 /* Invariant between calls: `pending` holds the incomplete character that a terminal waits for. */
 struct text_output {

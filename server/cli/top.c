@@ -25,7 +25,7 @@
 
 enum { SECOND_MS = 1000, ROWS = 24, COLUMNS = 80 /* where a terminal does not say */ };
 
-/* ---- the terminal ------------------------------------------------------------------------------------------------ */
+/* ---- the terminal ----------------------------------------------------------------------------------------------- */
 
 static struct termios before_us;
 static volatile sig_atomic_t is_ours; /* the terminal is as we need it */
@@ -97,7 +97,7 @@ static bool is_left_within_a_second(bool with_keys)
     return read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q';
 }
 
-/* ---- showing ----------------------------------------------------------------------------------------------------- */
+/* ---- showing ---------------------------------------------------------------------------------------------------- */
 
 static int draw_tables(const json_t *told)
 {
@@ -117,7 +117,8 @@ static int draw_tables(const json_t *told)
 
 enum form { FORM_SCREEN, FORM_TABLES, FORM_JSON };
 
-static int show(enum form form, const struct locate *l, const struct top_sample *before, const struct top_sample *now)
+static int top_show(enum form form, const struct locate *l, const struct top_sample *before,
+                    const struct top_sample *now)
 {
     json_t *told = top_view_describe(remote_name(&l->to), before, now);
     int code = CLI_OK;
@@ -132,7 +133,7 @@ static int show(enum form form, const struct locate *l, const struct top_sample 
 }
 
 /* `count` tables, each of a second; 0: without end. A screen is drawn at once, without rates, and until it is left. */
-static int run(const struct locate *l, enum form form, uint64_t count)
+static int top_run(const struct locate *l, enum form form, uint64_t count)
 {
     struct top_sample before, now;
     int code = top_sample_take(&before, &l->to);
@@ -140,7 +141,7 @@ static int run(const struct locate *l, enum form form, uint64_t count)
         return code;
     if (form == FORM_SCREEN) {
         enter_terminal();
-        code = show(form, l, &before, &before);
+        code = top_show(form, l, &before, &before);
     }
     for (uint64_t i = 0; (count == 0 || i < count) && code == CLI_OK; i++) {
         if (is_left_within_a_second(form == FORM_SCREEN))
@@ -150,7 +151,7 @@ static int run(const struct locate *l, enum form form, uint64_t count)
             break;
         if (form == FORM_TABLES && i > 0)
             (void)printf("\n");
-        code = show(form, l, &before, &now);
+        code = top_show(form, l, &before, &now);
         top_sample_clear(&before);
         before = now;
     }
@@ -175,5 +176,5 @@ int cli_top(int argc, char **argv)
     if (code != CLI_OK || count < 0)
         return code;
     const bool prints = once || json || count_asked > 0 || !cli_is_terminal(STDOUT_FILENO) || isatty(STDIN_FILENO) == 0;
-    return run(&l, json ? FORM_JSON : prints ? FORM_TABLES : FORM_SCREEN, once ? 1 : count_asked);
+    return top_run(&l, json ? FORM_JSON : prints ? FORM_TABLES : FORM_SCREEN, once ? 1 : count_asked);
 }

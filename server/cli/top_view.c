@@ -10,7 +10,7 @@
 
 enum { OTHER_LINES = 7 }; /* beside those of models and requests */
 
-/* ---- samples ----------------------------------------------------------------------------------------------------- */
+/* ---- samples ---------------------------------------------------------------------------------------------------- */
 
 int top_sample_take(struct top_sample *ret, const struct remote *r)
 {
@@ -64,7 +64,7 @@ double top_metric(const char *text, const char *name, const char *model)
     return sum;
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------------ */
+/* ---- tables ----------------------------------------------------------------------------------------------------- */
 
 /* A second's growth of a counter. One that begins again, as the daemon does, has grown from 0. */
 static double rate(const struct top_sample *before, const struct top_sample *now, const char *name, const char *model)

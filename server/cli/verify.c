@@ -172,7 +172,8 @@ static void run_bytes(struct verification *v, const struct tensor *in, uint32_t 
     compare(v, (size_t)in->elements * BYTE_VALUES);
 }
 
-static enum status run(struct verification *v, const char *name, const struct cli_engine *with, struct error *err)
+static enum status verify_run(struct verification *v, const char *name, const struct cli_engine *with,
+                              struct error *err)
 {
     struct engine_options o = {.images_max = 1, .tokens_max = 1, .streams_max = 1, .rows_max = 1};
     char path[4096];
@@ -214,7 +215,7 @@ static void verification_clear(struct verification *v)
 }
 
 /* What the command line says. */
-struct wish {
+struct options {
     struct cli_engine with;
     double tolerance; /* 0 or more; less: that of the precision */
     bool json;
@@ -227,7 +228,7 @@ static const char *say_passed(bool passed)
     return passed ? CLI_GREEN "ok" CLI_PLAIN "    " : CLI_RED "FAILED" CLI_PLAIN;
 }
 
-static void tell(const struct verification *v, const char *name, double tolerance, bool passed, bool as_json)
+static void verify_tell(const struct verification *v, const char *name, double tolerance, bool passed, bool as_json)
 {
     if (as_json) {
         (void)cli_print_json(json_pack("{s:o, s:s, s:b, s:o, s:f, s:I}", "model", cli_json_text(name, strlen(name)),
@@ -242,12 +243,12 @@ static void tell(const struct verification *v, const char *name, double toleranc
 }
 
 /* True if the model passed. */
-static bool verify(const char *name, const struct wish *w, struct cli_progress *progress, size_t before)
+static bool verify(const char *name, const struct options *w, struct cli_progress *progress, size_t before)
 {
     struct verification v = {.progress = progress, .before = before * PARTS};
     struct error err;
     bool passed = false;
-    const enum status st = run(&v, name, &w->with, &err);
+    const enum status st = verify_run(&v, name, &w->with, &err);
     cli_progress_wipe();
     if (st != OK) {
         if (w->json)
@@ -258,7 +259,7 @@ static bool verify(const char *name, const struct wish *w, struct cli_progress *
     } else {
         const double tolerance = w->tolerance >= 0 ? w->tolerance : tolerances[v.precision];
         passed = v.error <= tolerance; /* false for NaN */
-        tell(&v, name, tolerance, passed, w->json);
+        verify_tell(&v, name, tolerance, passed, w->json);
     }
     (void)fflush(stdout); /* the next one takes a while */
     verification_clear(&v);
@@ -267,7 +268,7 @@ static bool verify(const char *name, const struct wish *w, struct cli_progress *
 
 int cli_verify(int argc, char **argv)
 {
-    struct wish w = {.tolerance = -1};
+    struct options w = {.tolerance = -1};
     const struct cli_option options[] = {
         CLI_THREADS_OPTION(&w.with.threads) CLI_PRECISION_OPTION(&w.with, "$AFTD_PRECISION, or f32"){
             "tolerance", CLI_NUMBER, &w.tolerance, 0, 1, "X", "f32 1e-4, bf16 0.05, int8 0.12",

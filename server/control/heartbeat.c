@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "config/settings.h"
-#include "server/operation/batcher.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/core/service_manager.h"
 #include "server/models/registry.h"
+#include "server/operation/batcher.h"
 #include "server/request/requests.h"
 
 /* A line that changes is looked at again soon; one that does not, rarely, so that an idle daemon sleeps. */
@@ -40,7 +40,7 @@ static size_t count_models(const struct heartbeat *h, uint64_t *slots)
     return loaded;
 }
 
-static void describe(struct heartbeat *h, uint64_t now_ns, char out[HEARTBEAT_STATUS_BYTES])
+static void heartbeat_describe(struct heartbeat *h, uint64_t now_ns, char out[HEARTBEAT_STATUS_BYTES])
 {
     uint64_t slots;
     char streams[64] = "";
@@ -64,7 +64,7 @@ static void describe(struct heartbeat *h, uint64_t now_ns, char out[HEARTBEAT_ST
 static void tell_status(struct heartbeat *h, uint64_t now_ns)
 {
     char line[HEARTBEAT_STATUS_BYTES];
-    describe(h, now_ns, line);
+    heartbeat_describe(h, now_ns, line);
     const bool changes = strcmp(line, h->status) != 0;
     if (changes) {
         memcpy(h->status, line, sizeof line);

@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include "config/settings.h"
-#include "server/operation/batcher.h"
 #include "server/core/log.h"
 #include "server/core/service_manager.h"
 #include "server/models/model_names.h"
 #include "server/models/model_sources.h"
 #include "server/models/registry.h"
+#include "server/operation/batcher.h"
 
 #define MEGABYTE (UINT64_C(1) << 20)
 

@@ -72,7 +72,7 @@ static size_t write_bytes(const char *bytes, size_t size)
 struct chunk {
     char bytes[PIPE_BUF];
     size_t size;
-    uint64_t told; /* by the warning: how many are missing; 0: it is none */
+    uint64_t reported; /* by the warning: how many are missing; 0: it is none */
 };
 
 /* The warning begins on a line of its own, whatever became of the one before. */
@@ -84,7 +84,7 @@ static void make_warning_locked(struct chunk *c)
                    (unsigned long long)writer.lost);
     log_line_make(&l, LOG_LEVEL_WARNING, message, NULL, 0);
     assert(l.size < sizeof c->bytes);
-    c->told = writer.lost;
+    c->reported = writer.lost;
     c->size = 0;
     if (writer.is_torn)
         c->bytes[c->size++] = '\n';
@@ -107,10 +107,10 @@ static bool note_written_locked(const struct chunk *c, size_t done)
     if (done > 0)
         writer.is_torn = c->bytes[done - 1] != '\n';
     writer.fails = done < c->size;
-    if (c->told == 0)
+    if (c->reported == 0)
         lose_locked(lost);
     else if (!writer.fails)
-        writer.lost -= c->told;
+        writer.lost -= c->reported;
     return !writer.fails;
 }
 
@@ -150,7 +150,7 @@ static void take_lines_locked(struct chunk *c)
     memcpy(c->bytes, writer.ring + writer.first, whole);
     memcpy(c->bytes + whole, writer.ring, size - whole);
     const char *last = size > 0 ? memrchr(c->bytes, '\n', size) : NULL;
-    c->told = 0;
+    c->reported = 0;
     c->size = last != NULL ? (size_t)(last - c->bytes) + 1 : 0;
     writer.first = (writer.first + c->size) % sizeof writer.ring;
     writer.used -= c->size;

@@ -1,5 +1,5 @@
-/* mailbox.c - see mailbox.h. No item is missed: it is in its mailbox before `unheard` is set, whoever clears `unheard`
- * signals the eventfd afterwards, and the owner empties the mailbox after it has read the eventfd. */
+/* mailbox.c - see mailbox.h. No item is missed: it is in its mailbox before `wake_pending` is set, whoever clears
+ * `wake_pending` signals the eventfd afterwards, and the owner empties the mailbox after it has read the eventfd. */
 #include "server/core/mailbox.h"
 
 #include <assert.h>
@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 struct box {
-    int fd;              /* an eventfd that wakes the thread */
-    atomic_bool unheard; /* something was posted since the last notification */
+    int fd;                   /* an eventfd that wakes the thread */
+    atomic_bool wake_pending; /* something was posted since the last notification */
     pthread_mutex_t lock;
     /* under the lock */
     TAILQ_HEAD(, mailbox_item) items;
@@ -63,7 +63,7 @@ void mailbox_post(struct mailboxes *n, uint32_t box, struct mailbox_item *item)
         TAILQ_INSERT_TAIL(&b->items, item, link);
     item->is_put = true;
     (void)pthread_mutex_unlock(&b->lock);
-    atomic_store(&b->unheard, true);
+    atomic_store(&b->wake_pending, true);
 }
 
 void mailbox_wake(struct mailboxes *n, uint32_t box)
@@ -75,7 +75,7 @@ void mailbox_wake(struct mailboxes *n, uint32_t box)
 void mailbox_notify(struct mailboxes *n)
 {
     for (uint32_t i = 0; i < n->count; i++)
-        if (atomic_load(&n->boxes[i].unheard) && atomic_exchange(&n->boxes[i].unheard, false))
+        if (atomic_load(&n->boxes[i].wake_pending) && atomic_exchange(&n->boxes[i].wake_pending, false))
             mailbox_wake(n, i);
 }
 
@@ -89,8 +89,8 @@ int mailbox_fd(const struct mailboxes *n, uint32_t box)
 struct mailbox_item *mailbox_take(struct mailboxes *n, uint32_t box)
 {
     struct box *b = &n->boxes[box];
-    uint64_t knocks;
-    (void)!read(b->fd, &knocks, sizeof knocks);
+    uint64_t wakeups;
+    (void)!read(b->fd, &wakeups, sizeof wakeups);
     (void)pthread_mutex_lock(&b->lock);
     struct mailbox_item *first = TAILQ_FIRST(&b->items), *item;
     TAILQ_FOREACH(item, &b->items, link)

@@ -196,8 +196,8 @@ void metrics_model_remove(unsigned model);
 /* The same for a key's name; METRICS_KEY_OTHER once METRICS_KEYS_MAX are known. Any thread. */
 unsigned metrics_key_add(const char *name);
 
-/* A request that was counted as in flight was answered, after `duration_ns`, with so many bytes of its body received. An
- * unknown endpoint, model or HTTP status counts as "other". */
+/* A request that was counted as in flight was answered, after `duration_ns`, with so many bytes of its body received.
+ * An unknown endpoint, model or HTTP status counts as "other". */
 void metrics_request_end(unsigned endpoint, unsigned model, unsigned http_status, uint64_t duration_ns,
                          uint64_t received);
 

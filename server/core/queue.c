@@ -199,7 +199,7 @@ struct queue_item *queue_pop_least(struct queue *q, uint32_t lane, queue_load *l
 }
 
 /* The client that has most items in a queue that is full, if it has at least two more than `client`; else NULL. */
-static const struct waiting_client *hoarder_locked(const struct queue *q, const struct client_id *client)
+static const struct waiting_client *heaviest_client_locked(const struct queue *q, const struct client_id *client)
 {
     const struct waiting_client *most = NULL;
     uint32_t theirs = 0;
@@ -215,7 +215,7 @@ static const struct waiting_client *hoarder_locked(const struct queue *q, const 
 bool queue_has_room(struct queue *q, const struct client_id *client)
 {
     (void)pthread_mutex_lock(&q->lock);
-    const bool has_room = q->count < q->items_max || hoarder_locked(q, client) != NULL;
+    const bool has_room = q->count < q->items_max || heaviest_client_locked(q, client) != NULL;
     (void)pthread_mutex_unlock(&q->lock);
     return has_room;
 }
@@ -224,7 +224,7 @@ struct queue_item *queue_make_room(struct queue *q, const struct client_id *clie
 {
     struct queue_item *newest = NULL;
     (void)pthread_mutex_lock(&q->lock);
-    const struct waiting_client *most = hoarder_locked(q, client);
+    const struct waiting_client *most = heaviest_client_locked(q, client);
     for (uint32_t lane = 0; most != NULL && lane < q->lanes; lane++)
         for (struct queue_item *item = TAILQ_FIRST(&q->lane[lane].items); item != NULL;
              item = TAILQ_NEXT(item, in_lane))

@@ -136,10 +136,10 @@ uint64_t service_manager_watchdog_ns(void)
 
 /* ---- messages: sd_notify(3) ------------------------------------------------------------------------------------ */
 
-static void tell(int flags, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void service_manager_tell(int flags, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* `flags` are MSG_DONTWAIT for what may get lost: a manager that does not read must not stop the daemon. */
-static void tell(int flags, const char *format, ...)
+static void service_manager_tell(int flags, const char *format, ...)
 {
     char message[MESSAGE_MAX];
     va_list args;
@@ -156,31 +156,31 @@ static void tell(int flags, const char *format, ...)
 
 void service_manager_ready(void)
 {
-    tell(0, "READY=1");
+    service_manager_tell(0, "READY=1");
 }
 
 /* The time tells the manager which of its orders this answers. */
 void service_manager_reloading(void)
 {
-    tell(MSG_DONTWAIT, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / CLOCK_NS_PER_US);
+    service_manager_tell(MSG_DONTWAIT, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / CLOCK_NS_PER_US);
 }
 
 void service_manager_stopping(uint64_t within_ms)
 {
-    tell(MSG_DONTWAIT, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64, within_ms * 1000);
+    service_manager_tell(MSG_DONTWAIT, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64, within_ms * 1000);
 }
 
 void service_manager_starting(uint64_t within_ms, const char *what)
 {
-    tell(MSG_DONTWAIT, "STATUS=%.256s\nEXTEND_TIMEOUT_USEC=%" PRIu64, what, within_ms * 1000);
+    service_manager_tell(MSG_DONTWAIT, "STATUS=%.256s\nEXTEND_TIMEOUT_USEC=%" PRIu64, what, within_ms * 1000);
 }
 
 void service_manager_alive(void)
 {
-    tell(MSG_DONTWAIT, "WATCHDOG=1");
+    service_manager_tell(MSG_DONTWAIT, "WATCHDOG=1");
 }
 
 void service_manager_status(const char *line)
 {
-    tell(MSG_DONTWAIT, "STATUS=%s", line);
+    service_manager_tell(MSG_DONTWAIT, "STATUS=%s", line);
 }

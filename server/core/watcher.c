@@ -4,9 +4,9 @@
  * An event only names a descriptor's number. Between epoll_wait and the lock the watch may have been removed and the
  * number given to another socket; so, under the lock, the number is looked up and the socket is polled again.
  *
- * Invariants, under the lock: heap[1 .. count] is a binary heap by due_ns and heap[i]->place == i; by_fd[fd] is the
- * list of that socket's watches, and the socket is in the epoll while it is not empty; the timer is set for heap[1], or
- * earlier. */
+ * Invariants, under the lock: heap[1 .. count] is a binary heap by due_ns and heap[i]->heap_index == i; by_fd[fd] is
+ * the list of that socket's watches, and the socket is in the epoll while it is not empty; the timer is set for
+ * heap[1], or earlier. */
 #include "server/core/watcher.h"
 
 #include <assert.h>
@@ -46,7 +46,7 @@ struct watcher {
 static void heap_put(struct watcher *w, size_t at, struct watch *watch)
 {
     w->heap[at] = watch;
-    watch->place = at;
+    watch->heap_index = at;
 }
 
 static void heap_sift(struct watcher *w, size_t at)
@@ -66,11 +66,11 @@ static void heap_sift(struct watcher *w, size_t at)
 
 static void heap_remove(struct watcher *w, struct watch *watch)
 {
-    const size_t at = watch->place;
+    const size_t at = watch->heap_index;
     if (at == 0)
         return;
     struct watch *last = w->heap[w->count--];
-    watch->place = 0;
+    watch->heap_index = 0;
     if (last == watch)
         return;
     heap_put(w, at, last);
@@ -94,9 +94,9 @@ static void set_time_locked(struct watcher *w, struct watch *watch, uint64_t due
         heap_remove(w, watch);
         return;
     }
-    if (watch->place == 0)
+    if (watch->heap_index == 0)
         heap_put(w, ++w->count, watch); /* watcher_add has made room for every watch */
-    heap_sift(w, watch->place);
+    heap_sift(w, watch->heap_index);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
@@ -121,9 +121,9 @@ static bool handle_socket(struct watcher *w, int fd, uint64_t now_ns)
         return told >= 0;
     }
     for (struct watch *watch = w->by_fd[fd]; watch != NULL; watch = watch->next) {
-        if (watch->is_told)
+        if (watch->is_notified)
             continue;
-        watch->is_told = true;
+        watch->is_notified = true;
         set_time_locked(w, watch, watch->notify(watch->arg, WATCH_CLIENT_LEFT, now_ns));
     }
     return true;
@@ -266,8 +266,8 @@ enum status watcher_add(struct watcher *w, struct watch *watch)
 {
     enum status st = OK;
     (void)pthread_mutex_lock(&w->lock);
-    watch->place = 0;
-    watch->is_told = false;
+    watch->heap_index = 0;
+    watch->is_notified = false;
     if (!grow(&w->heap, &w->heap_size, w->watches + 2) || !follow_locked(w, watch)) {
         st = ERR_NOMEM;
     } else {

@@ -25,9 +25,9 @@ struct watch {
     void *arg;
     int fd;             /* a socket whose peer may leave; -1: none. Several watches may have the same */
     uint64_t due_ns;    /* clock_now_ns() of WATCH_TIME; 0: none */
-    size_t place;       /* in the heap of times, from 1; 0: not there */
+    size_t heap_index;  /* in the heap of times, from 1; 0: not there */
     bool is_added;      /* written by the owner's thread, in watcher_add and watcher_remove */
-    bool is_told;       /* notified that the client has left */
+    bool is_notified;   /* notified that the client has left */
     struct watch *next; /* of the same socket */
 };
 

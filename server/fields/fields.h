@@ -30,7 +30,7 @@ enum field_kind {
 /* The digits of a limit that is a plain number, for a field's `what`. */
 #define FIELD_DIGITS(limit) FIELD_DIGITS_OF(limit)
 #define FIELD_DIGITS_OF(number) #number
-enum field_switch { FIELD_UNSAID, FIELD_FALSE, FIELD_TRUE };
+enum field_switch { FIELD_ABSENT, FIELD_FALSE, FIELD_TRUE };
 
 enum { FIELD_WORDS_MAX = 3 };
 

@@ -25,7 +25,7 @@
 
 #define REFUSALS_LOGGED_NS (10 * CLOCK_NS_PER_S) /* at least, between two lines that say that some are refused */
 
-/* ---- times ------------------------------------------------------------------------------------------------------- */
+/* ---- times ------------------------------------------------------------------------------------------------------ */
 
 void http_expect_within(struct connection *c, uint64_t wait_ms)
 {
@@ -64,7 +64,7 @@ void http_cut_idle(const struct http_loop *l, uint64_t now_ns)
     }
 }
 
-/* ---- room -------------------------------------------------------------------------------------------------------- */
+/* ---- room ------------------------------------------------------------------------------------------------------- */
 
 void http_cut(struct connection *c, enum status st)
 {
@@ -72,24 +72,24 @@ void http_cut(struct connection *c, enum status st)
     (void)shutdown(c->fd, SHUT_RDWR);
 }
 
-static struct connection *connection_of(const struct room_place *p)
+static struct connection *connection_of(const struct quota_share *p)
 {
-    return (struct connection *)(void *)((char *)p - offsetof(struct connection, place));
+    return (struct connection *)(void *)((char *)p - offsetof(struct connection, share));
 }
 
 /* The one that has idled longest goes first; of those at work the youngest, which has done least. */
-static struct room_look look_at(const struct room_place *p, uint64_t now_ns)
+static struct quota_view connection_look_at(const struct quota_share *p, uint64_t now_ns)
 {
     const struct connection *c = connection_of(p);
     if (!atomic_load_explicit(&c->is_open, memory_order_acquire))
-        return (struct room_look){.ease = ROOM_STAYS};
+        return (struct quota_view){.ease = QUOTA_STAYS};
     const uint64_t idle_ns = atomic_load_explicit(&c->idle_ns, memory_order_relaxed);
     if (idle_ns != 0)
-        return (struct room_look){.ease = ROOM_IDLE, .order = now_ns - idle_ns};
-    return (struct room_look){.ease = ROOM_BUSY, .order = atomic_load_explicit(&c->request_ns, memory_order_relaxed)};
+        return (struct quota_view){.ease = QUOTA_IDLE, .order = now_ns - idle_ns};
+    return (struct quota_view){.ease = QUOTA_BUSY, .order = atomic_load_explicit(&c->request_ns, memory_order_relaxed)};
 }
 
-static void end_connection(struct room_place *p)
+static void end_connection(struct quota_share *p)
 {
     metrics_counter_add(METRIC_CONNECTIONS_CUT, 0, 1);
     http_cut(connection_of(p), ERR_UNAVAILABLE);
@@ -110,19 +110,20 @@ static uint64_t public_max(const struct settings *s)
 
 void http_rooms_begin(struct http *h)
 {
-    struct room_rules rules = {.ending_most = HTTP_CONNECTIONS_ENDING_MAX, .look = look_at, .end = end_connection};
+    struct quota_rules rules = {
+        .ending_most = HTTP_CONNECTIONS_ENDING_MAX, .view = connection_look_at, .end = end_connection};
     for (size_t i = 0; i < LISTENER_KIND_COUNT; i++) {
         const bool is_public = i == LISTENER_PUBLIC;
         rules.most = is_public ? public_max(h->settings) : HTTP_CONNECTIONS_KEPT;
         rules.most_of_client = is_public ? h->settings->connections_per_address_max : 0;
-        room_init(&h->rooms[i], &rules);
+        quota_init(&h->quotas[i], &rules);
     }
 }
 
 void http_rooms_end(struct http *h)
 {
     for (size_t i = 0; i < LISTENER_KIND_COUNT; i++)
-        room_clear(&h->rooms[i]);
+        quota_clear(&h->quotas[i]);
 }
 
 #define REFUSAL                                                                            \
@@ -167,7 +168,7 @@ struct connection *http_admit(struct http_loop *l, size_t listener, int fd, cons
     const struct listener *through = &h->listeners.all[listener];
     const struct client_id client = client_of(from, through->is_local);
     struct connection *c = calloc(1, sizeof *c);
-    enum room_answer answer = ROOM_NO_MEMORY;
+    enum quota_answer answer = QUOTA_NO_MEMORY;
     if (c != NULL) {
         c->http = h;
         c->loop = l;
@@ -175,11 +176,11 @@ struct connection *http_admit(struct http_loop *l, size_t listener, int fd, cons
         c->kind = through->kind;
         c->is_local = through->is_local;
         c->is_tls = through->is_tls;
-        answer = room_take(&h->rooms[c->kind], &c->place, &client, 1);
+        answer = quota_take(&h->quotas[c->kind], &c->share, &client, 1);
     }
-    if (answer != ROOM_FITS) {
+    if (answer != QUOTA_FITS) {
         free(c);
-        refuse_connection(h, fd, !through->is_tls && answer == ROOM_FULL);
+        refuse_connection(h, fd, !through->is_tls && answer == QUOTA_FULL);
         return NULL;
     }
     LIST_INSERT_HEAD(&l->coming, c, of_loop);
@@ -189,7 +190,7 @@ struct connection *http_admit(struct http_loop *l, size_t listener, int fd, cons
 static void forget(struct connection *c)
 {
     LIST_REMOVE(c, of_loop);
-    room_leave(&c->http->rooms[c->kind], &c->place);
+    quota_release(&c->http->quotas[c->kind], &c->share);
     free(c);
 }
 
@@ -202,7 +203,7 @@ void http_forget_lost(struct http_loop *l)
     }
 }
 
-/* ---- coming and going -------------------------------------------------------------------------------------------- */
+/* ---- coming and going ------------------------------------------------------------------------------------------- */
 
 void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *mhd)
 {
@@ -268,7 +269,7 @@ void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context, e
     }
 }
 
-/* ---- clients ----------------------------------------------------------------------------------------------------- */
+/* ---- clients ---------------------------------------------------------------------------------------------------- */
 
 struct forwarded {
     const struct proxies *proxies;

@@ -57,7 +57,7 @@ static void wait_for_client(struct http_loop *l, struct connection *c)
     MHD_suspend_connection(c->shake.mhd);
 }
 
-void http_hold_shakes(struct http_loop *l)
+void tls_handshake_suspend(struct http_loop *l)
 {
     for (struct connection *c = LIST_FIRST(&l->shakes.active), *next; c != NULL; c = next) {
         next = LIST_NEXT(c, shake.active);

@@ -15,47 +15,47 @@
 
 enum { READ_BYTES = 32768, READS_AT_A_TIME = 16 };
 
-static void end(struct http_loop *l, size_t place)
+static void end(struct http_loop *l, size_t at)
 {
-    (void)close(l->lingers[place].fd);
-    l->lingers[place].until_ns = 0;
+    (void)close(l->lingers[at].fd);
+    l->lingers[at].until_ns = 0;
     l->lingering--;
 }
 
 /* The socket outlasts the library's descriptor. */
 void http_linger(struct http_loop *l, int fd)
 {
-    size_t place = 0; /* a free one, or the oldest */
+    size_t at = 0; /* a free one, or the oldest */
     for (size_t i = 1; i < HTTP_LINGERS_MAX; i++)
-        if (l->lingers[i].until_ns < l->lingers[place].until_ns)
-            place = i;
-    if (l->lingers[place].until_ns != 0)
-        end(l, place);
+        if (l->lingers[i].until_ns < l->lingers[at].until_ns)
+            at = i;
+    if (l->lingers[at].until_ns != 0)
+        end(l, at);
     const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0)
         return;
-    l->lingers[place].fd = own;
-    if (shutdown(own, SHUT_WR) != 0 || !http_poll_lingering(l, place)) {
+    l->lingers[at].fd = own;
+    if (shutdown(own, SHUT_WR) != 0 || !http_poll_lingering(l, at)) {
         (void)close(own);
         return;
     }
-    l->lingers[place].until_ns = clock_now_ns() + l->http->settings->receive_timeout_ms * CLOCK_NS_PER_MS;
-    l->lingers[place].bytes = HTTP_LINGER_BYTES_MAX;
+    l->lingers[at].until_ns = clock_now_ns() + l->http->settings->receive_timeout_ms * CLOCK_NS_PER_MS;
+    l->lingers[at].bytes = HTTP_LINGER_BYTES_MAX;
     l->lingering++;
 }
 
-void http_read_lingering(struct http_loop *l, size_t place)
+void http_read_lingering(struct http_loop *l, size_t at)
 {
     char bytes[READ_BYTES];
     for (int i = 0; i < READS_AT_A_TIME; i++) {
-        const ssize_t got = recv(l->lingers[place].fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        const ssize_t got = recv(l->lingers[at].fd, bytes, sizeof bytes, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        if (got <= 0 || (uint64_t)got > l->lingers[place].bytes) {
-            end(l, place);
+        if (got <= 0 || (uint64_t)got > l->lingers[at].bytes) {
+            end(l, at);
             return;
         }
-        l->lingers[place].bytes -= (uint64_t)got;
+        l->lingers[at].bytes -= (uint64_t)got;
     }
 }
 

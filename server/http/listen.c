@@ -17,7 +17,7 @@ enum {
     BACKLOG = 1024
 }; /* connections that wait to be accepted: a burst of clients while all threads decode pictures */
 
-/* ---- TCP --------------------------------------------------------------------------------------------------------- */
+/* ---- TCP -------------------------------------------------------------------------------------------------------- */
 
 static enum status resolve(struct addrinfo **ret, const char *address, uint16_t port, const char *setting,
                            struct error *err)
@@ -94,7 +94,7 @@ done:
     return st;
 }
 
-/* ---- Unix sockets ------------------------------------------------------------------------------------------------ */
+/* ---- Unix sockets ----------------------------------------------------------------------------------------------- */
 
 enum status listen_check_unix(const char *path, const char *setting, struct error *err)
 {

@@ -168,7 +168,7 @@ enum status listeners_check(const struct settings *s, struct error *err)
     return st;
 }
 
-/* ---- what the service manager has opened and passed: what it is, is asked of the kernel -------------------------- */
+/* ---- what the service manager has opened and passed: what it is, is asked of the kernel ------------------------- */
 
 static enum listener_kind kind_of_passed(const char *name)
 {
@@ -287,7 +287,7 @@ static void tell_of_unused(enum listener_kind kind)
              settings[kind]);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------------- */
+/* ---- all of them ------------------------------------------------------------------------------------------------ */
 
 /* Those that are not public come first: whoever waits for the log line that says where the daemon listens then knows
  * that administration is possible as well. */

@@ -45,7 +45,7 @@ static void log_library(void *cls, const char *format, va_list args)
     log_debug("http: %s", message);
 }
 
-/* ---- a loop ------------------------------------------------------------------------------------------------------ */
+/* ---- a loop ----------------------------------------------------------------------------------------------------- */
 
 static void take_mail(const struct http_loop *l)
 {
@@ -113,9 +113,9 @@ static bool poll_too(const struct http_loop *l, int fd, uint32_t number, uint32_
     return epoll_ctl(l->poll_fd, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST;
 }
 
-bool http_poll_lingering(struct http_loop *l, size_t place)
+bool http_poll_lingering(struct http_loop *l, size_t at)
 {
-    return poll_too(l, l->lingers[place].fd, (uint32_t)(POLL_LINGERS + place), EPOLLIN);
+    return poll_too(l, l->lingers[at].fd, (uint32_t)(POLL_LINGERS + at), EPOLLIN);
 }
 
 /* A new connection wakes one of the loops that sleep: the one that has waited longest, as each takes its place anew
@@ -202,7 +202,7 @@ static void *serve(void *arg)
                 (void)MHD_run(l->libraries[i]);
         if (l->is_last)
             atomic_store(&h->has_all, true);
-        http_hold_shakes(l);
+        tls_handshake_suspend(l);
         http_forget_lost(l);
         http_end_late_lingering(l);
         if (http_owes_memory(l))
@@ -213,7 +213,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* ---- start ------------------------------------------------------------------------------------------------------- */
+/* ---- start ------------------------------------------------------------------------------------------------------ */
 
 /* Only a loop's own thread uses its library. Nevertheless MHD_ALLOW_SUSPEND_RESUME brings a descriptor to wake it by,
  * which each resumption writes to, on the loop's own thread. */
@@ -347,7 +347,7 @@ enum status http_start(struct http **ret, const struct settings *s, struct liste
     return OK;
 }
 
-/* ---- end --------------------------------------------------------------------------------------------------------- */
+/* ---- end -------------------------------------------------------------------------------------------------------- */
 
 void http_close_after_answers(struct http *h)
 {

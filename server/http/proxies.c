@@ -11,7 +11,7 @@
 
 enum { V4_BITS = 32, V6_BITS = 128, V6_CLIENT_BITS = 64, MAPPED_BYTES = 12, PORT_DIGITS_MAX = 5 };
 
-/* ---- addresses --------------------------------------------------------------------------------------------------- */
+/* ---- addresses -------------------------------------------------------------------------------------------------- */
 
 static struct in6_addr mapped(const struct in_addr *v4)
 {
@@ -64,7 +64,7 @@ struct client_id proxies_client_id(const struct proxies_address *a)
     return id;
 }
 
-/* ---- the setting ------------------------------------------------------------------------------------------------- */
+/* ---- the setting ------------------------------------------------------------------------------------------------ */
 
 static bool has_bits_beyond(const struct in6_addr *a, unsigned bits)
 {
@@ -138,7 +138,7 @@ bool proxies_trust(const struct proxies *p, const struct proxies_address *a)
     return false;
 }
 
-/* ---- headers ----------------------------------------------------------------------------------------------------- */
+/* ---- headers ---------------------------------------------------------------------------------------------------- */
 
 /* 192.0.2.1, 192.0.2.1:80, [2001:db8::1], [2001:db8::1]:80 or 2001:db8::1; proxies write all of these. */
 static bool parse_node(struct proxies_address *ret, const struct list_item *item)

@@ -67,7 +67,7 @@ bool tls_is_on(const struct settings *s)
     return strcmp(s->tls_certificate, TLS_OFF) != 0;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
 
 static enum status status_of(int code, enum status otherwise)
 {
@@ -128,7 +128,7 @@ static enum status read_expiries(struct tls_identity *t, struct error *err)
     return st;
 }
 
-static enum status parse(struct tls_identity *t, const struct settings *s, struct error *err)
+static enum status tls_parse(struct tls_identity *t, const struct settings *s, struct error *err)
 {
     unsigned count = TLS_CHAIN_MAX;
     int code = gnutls_pcert_list_import_x509_raw(t->chain, &count, &t->certificate_file, GNUTLS_X509_FMT_PEM,
@@ -172,7 +172,7 @@ enum status tls_read(struct tls_identity **ret, const struct settings *s, struct
     const bool changes = now == NULL || st != OK || !is_same(&t->certificate_file, &now->certificate_file) ||
                          !is_same(&t->key_file, &now->key_file);
     if (st == OK && changes)
-        st = parse(t, s, err);
+        st = tls_parse(t, s, err);
     if (st == OK && changes)
         *ret = t;
     else
@@ -180,7 +180,7 @@ enum status tls_read(struct tls_identity **ret, const struct settings *s, struct
     return st;
 }
 
-/* ---- what is in force -------------------------------------------------------------------------------------------- */
+/* ---- what is in force ------------------------------------------------------------------------------------------- */
 
 void tls_put(struct tls_identity *t)
 {

@@ -19,7 +19,7 @@
 #include "server/http/http.h"
 #include "server/http/listeners.h"
 #include "server/http/proxies.h"
-#include "server/http/room.h"
+#include "server/http/quota.h"
 
 struct settings;
 
@@ -95,14 +95,14 @@ struct http {
     struct proxies proxies;     /* whom to believe about a client's address */
     struct listeners listeners; /* every loop accepts from them; closed by the last that `refuses` */
     atomic_bool closes_after_answers;
-    atomic_bool accepts, refuses, ends;     /* what the loops are told, and are then woken for */
-    atomic_uint listening;                  /* loops that may still accept */
-    atomic_bool has_all;                    /* none does, and what the last has accepted counts as open */
-    atomic_uint open;                       /* connections */
-    struct room rooms[LISTENER_KIND_COUNT]; /* for connections, which a unit is */
-    _Atomic uint64_t refusal_logged_ns;     /* when a connection was last logged as refused */
-    _Atomic uint64_t freed_bytes;           /* of bodies, answers and connections, since memory was last given back */
-    uint64_t trimmed_ns;                    /* when that was; this and the next two are the first loop's */
+    atomic_bool accepts, refuses, ends;       /* what the loops are told, and are then woken for */
+    atomic_uint listening;                    /* loops that may still accept */
+    atomic_bool has_all;                      /* none does, and what the last has accepted counts as open */
+    atomic_uint open;                         /* connections */
+    struct quota quotas[LISTENER_KIND_COUNT]; /* for connections, which a unit is */
+    _Atomic uint64_t refusal_logged_ns;       /* when a connection was last logged as refused */
+    _Atomic uint64_t freed_bytes;             /* of bodies, answers and connections, since memory was last given back */
+    uint64_t trimmed_ns;                      /* when that was; this and the next two are the first loop's */
     uint64_t seen_freed_bytes, seen_ns;
     uint32_t loop_count;
     struct http_loop loops[]; /* [loop_count], settings.http_threads once started */
@@ -119,7 +119,7 @@ struct connection {
     atomic_int cut;       /* enum status: why it was shut down to make room for others; OK: it was not */
     const char *target;   /* of the latest request line, in the library's memory */
     size_t target_bytes;
-    struct room_place place;     /* the room's of its kind */
+    struct quota_share share;    /* the room's of its kind */
     _Atomic uint64_t request_ns; /* when the latest request line was read */
     _Atomic uint64_t idle_ns;    /* since when no request is under way; 0: one is, or it is yet to open */
     atomic_bool is_open;         /* announced by the library: may be shut down */
@@ -136,7 +136,7 @@ struct connection {
     } shake;
 };
 
-/* ---- connection.c ------------------------------------------------------------------------------------------------ */
+/* ---- connection.c ----------------------------------------------------------------------------------------------- */
 
 void http_rooms_begin(struct http *h);
 void http_rooms_end(struct http *h);
@@ -157,7 +157,7 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
 void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context,
                         enum MHD_ConnectionNotificationCode code);
 
-/* ---- handshakes.c ------------------------------------------------------------------------------------------------ */
+/* ---- handshakes.c ----------------------------------------------------------------------------------------------- */
 
 /* Of a loop with TLS. False: the system has no descriptor. */
 bool http_shakes_begin(struct http_loop *l);
@@ -168,24 +168,24 @@ void http_shake(struct connection *c, struct MHD_Connection *mhd);
 /* It closes; a no-op unless it is in its handshake. */
 void http_end_shake(struct connection *c);
 /* After the library had its turn: those in a handshake wait for their clients. */
-void http_hold_shakes(struct http_loop *l);
+void tls_handshake_suspend(struct http_loop *l);
 /* shakes.fd is readable: resume those whose clients have said more, or left. */
 void http_take_shakes(struct http_loop *l);
 
-/* ---- loop.c ------------------------------------------------------------------------------------------------------ */
+/* ---- loop.c ----------------------------------------------------------------------------------------------------- */
 
 /* Poll the descriptor of a place of l->lingers. */
-bool http_poll_lingering(struct http_loop *l, size_t place);
+bool http_poll_lingering(struct http_loop *l, size_t at);
 
-/* ---- linger.c ---------------------------------------------------------------------------------------------------- */
+/* ---- linger.c --------------------------------------------------------------------------------------------------- */
 
 /* Its connection is about to be closed by the library: read on. */
 void http_linger(struct http_loop *l, int fd);
-void http_read_lingering(struct http_loop *l, size_t place); /* what has come there */
+void http_read_lingering(struct http_loop *l, size_t at); /* what has come there */
 void http_end_late_lingering(struct http_loop *l);
 void http_end_lingering(struct http_loop *l); /* all of it */
 
-/* ---- trim.c ------------------------------------------------------------------------------------------------------ */
+/* ---- trim.c ----------------------------------------------------------------------------------------------------- */
 
 /* That many bytes of a body, an answer or a connection are freed. */
 void http_note_freed(struct http *h, uint64_t bytes);

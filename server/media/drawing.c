@@ -20,9 +20,9 @@ struct colour {
 /* The colour at 0..1 of a ramp. */
 static struct colour ramp_at(const struct colour ramp[RAMP_COLOURS], float at)
 {
-    const float place = fminf(fmaxf(at, 0.0f), 1.0f) * (RAMP_COLOURS - 1); /* NaN becomes 0 */
-    const size_t i = place < RAMP_COLOURS - 1 ? (size_t)place : RAMP_COLOURS - 2;
-    const float f = place - (float)i;
+    const float colour = fminf(fmaxf(at, 0.0f), 1.0f) * (RAMP_COLOURS - 1); /* NaN becomes 0 */
+    const size_t i = colour < RAMP_COLOURS - 1 ? (size_t)colour : RAMP_COLOURS - 2;
+    const float f = colour - (float)i;
     return (struct colour){
         ramp[i].red + f * (ramp[i + 1].red - ramp[i].red),
         ramp[i].green + f * (ramp[i + 1].green - ramp[i].green),
@@ -56,7 +56,7 @@ struct between {
     bool inside;
 };
 
-static struct between place_between(uint32_t pixel, double begin, double size, uint32_t n)
+static struct between lies_between(uint32_t pixel, double begin, double size, uint32_t n)
 {
     const double at = ((double)pixel + 0.5 - begin) / size * n, centre = fmin(fmax(at - 0.5, 0.0), n - 1.0);
     return (struct between){
@@ -85,10 +85,10 @@ enum where { AWAY, BESIDE, WITHIN };
 
 static enum where where_is(uint32_t pixel, double begin, double size, uint32_t n)
 {
-    if (place_between(pixel, begin, size, n).inside)
+    if (lies_between(pixel, begin, size, n).inside)
         return WITHIN;
-    const bool before = pixel > 0 && place_between(pixel - 1, begin, size, n).inside;
-    return before || place_between(pixel + 1, begin, size, n).inside ? BESIDE : AWAY;
+    const bool before = pixel > 0 && lies_between(pixel - 1, begin, size, n).inside;
+    return before || lies_between(pixel + 1, begin, size, n).inside ? BESIDE : AWAY;
 }
 
 void draw_map(struct picture *onto, const struct image_box *box, const float *map, uint32_t down, uint32_t across)
@@ -99,10 +99,10 @@ void draw_map(struct picture *onto, const struct image_box *box, const float *ma
     const float scale = largest > 0.0f ? 1.0f / largest : 0.0f;
     uint8_t *pixel = onto->pixels;
     for (uint32_t row = 0; row < onto->height; row++) {
-        const struct between y = place_between(row, box->top, box->height, down);
+        const struct between y = lies_between(row, box->top, box->height, down);
         const enum where of_row = where_is(row, box->top, box->height, down);
         for (uint32_t column = 0; column < onto->width; column++, pixel += 3) {
-            const struct between x = place_between(column, box->left, box->width, across);
+            const struct between x = lies_between(column, box->left, box->width, across);
             const enum where of_column = where_is(column, box->left, box->width, across);
             const enum where is = of_column < of_row ? of_column : of_row;
             if (is == WITHIN)

@@ -57,7 +57,7 @@ static const struct magic others[] = {
     {"BMP", 0, 2, "BM"},         {"a PNG whose line ends were changed", 0, 4, "\x89PNG"},
 };
 
-static enum status refuse(const uint8_t *bytes, size_t size, struct error *err)
+static enum status picture_refuse(const uint8_t *bytes, size_t size, struct error *err)
 {
     if (size == 0)
         return error_set(err, ERR_MEDIA_TYPE, "the picture is empty (0 bytes); expected a JPEG, PNG or WebP");
@@ -107,43 +107,44 @@ bool picture_has_name(const char *path)
 
 enum status picture_check_kind(const uint8_t *bytes, size_t size, struct error *err)
 {
-    return kind_of(bytes, size) != NULL ? OK : refuse(bytes, size, err);
+    return kind_of(bytes, size) != NULL ? OK : picture_refuse(bytes, size, err);
 }
 
-enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
-                           struct error *err)
+enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size,
+                           const struct picture_options *options, struct error *err)
 {
-    static const struct picture_wish whole = {0};
+    static const struct picture_options whole = {0};
     assert(ret != NULL && (bytes != NULL || size == 0));
     const struct kind *k = kind_of(bytes, size);
-    return k != NULL ? k->decode(ret, bytes, size, wish != NULL ? wish : &whole, err) : refuse(bytes, size, err);
+    return k != NULL ? k->decode(ret, bytes, size, options != NULL ? options : &whole, err)
+                     : picture_refuse(bytes, size, err);
 }
 
 /* ---- what is wanted of it ------------------------------------------------------------------------------------- */
 
-uint32_t picture_reduction(uint32_t width, uint32_t height, const struct picture_wish *wish)
+uint32_t picture_reduction(uint32_t width, uint32_t height, const struct picture_options *options)
 {
     const uint32_t shorter = width < height ? width : height, longer = width < height ? height : width;
-    if ((wish->shorter == 0 && wish->longer == 0) || (uint64_t)width * height < PICTURE_REDUCED_PIXELS_MIN)
+    if ((options->shorter == 0 && options->longer == 0) || (uint64_t)width * height < PICTURE_REDUCED_PIXELS_MIN)
         return 1;
     for (uint32_t by = 8; by > 1; by /= 2)
-        if (shorter >= (uint64_t)by * PICTURE_REDUCTION_GAP * wish->shorter &&
-            longer >= (uint64_t)by * PICTURE_REDUCTION_GAP * wish->longer)
+        if (shorter >= (uint64_t)by * PICTURE_REDUCTION_GAP * options->shorter &&
+            longer >= (uint64_t)by * PICTURE_REDUCTION_GAP * options->longer)
             return by;
     return 1;
 }
 
-enum status picture_check_wish(const struct picture_wish *wish, uint64_t bytes, struct error *err)
+enum status picture_check_options(const struct picture_options *options, uint64_t bytes, struct error *err)
 {
-    if (wish->bytes_max == 0 || bytes <= wish->bytes_max)
+    if (options->bytes_max == 0 || bytes <= options->bytes_max)
         return OK;
     return error_set(err, ERR_PICTURE, "the picture takes %llu bytes of memory to decode, and its header promised %llu",
-                     (unsigned long long)bytes, (unsigned long long)wish->bytes_max);
+                     (unsigned long long)bytes, (unsigned long long)options->bytes_max);
 }
 
-enum status picture_stop(const struct picture_wish *wish, struct error *err)
+enum status picture_stop(const struct picture_options *options, struct error *err)
 {
-    const enum status st = wish->stop != NULL ? (enum status)atomic_load(wish->stop) : OK;
+    const enum status st = options->stop != NULL ? (enum status)atomic_load(options->stop) : OK;
     return st == OK ? OK : error_set(err, st, "the picture is no longer wanted");
 }
 

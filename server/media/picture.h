@@ -16,19 +16,19 @@
 #include "engine/image.h"
 
 /* What is wanted of a picture, and what decoding it may cost. Zeroed: all pixels, whatever the limits allow. */
-struct picture_wish {
+struct picture_options {
     /* The longest that the shorter and the longer side of anything made of it will be. A large JPEG of which that is a
      * small part is decoded to a half, a quarter or an eighth of its sides: to no less than PICTURE_REDUCTION_GAP times
      * what is wanted (limits.h). 0: that side does not matter; both: all pixels are wanted. */
     uint32_t shorter, longer;
-    uint64_t bytes_max;             /* of memory while it is decoded; 0: no bound but those of limits.h */
-    const atomic_int *stop;         /* an enum status, looked at now and then: not OK, and decoding ends with it; or NULL */
+    uint64_t bytes_max;     /* of memory while it is decoded; 0: no bound but those of limits.h */
+    const atomic_int *stop; /* an enum status, looked at now and then: not OK, and decoding ends with it; or NULL */
 };
-/* Decode `bytes` into *ret (picture_clear it), by a wish or, NULL, as a zeroed one says. Errors: ERR_MEDIA_TYPE (not a
+/* Decode `bytes` into *ret (picture_clear it), by options or, NULL, as a zeroed one says. Errors: ERR_MEDIA_TYPE (not a
  * picture of these formats), ERR_PICTURE (one that does not decode, is beyond a bound or takes more than bytes_max,
  * saying which), ERR_NOMEM, and what *stop says. *ret is set only on OK. */
-enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
-                           struct error *err);
+enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size,
+                           const struct picture_options *options, struct error *err);
 
 /* What picture_decode would read them as: "image/jpeg", "image/png", "image/webp"; else NULL. */
 const char *picture_media_type(const uint8_t *bytes, size_t size);

@@ -126,7 +126,7 @@ static bool read_webp(struct header *h, const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* ---- the cost ---------------------------------------------------------------------------------------------------- */
+/* ---- the cost --------------------------------------------------------------------------------------------------- */
 
 static const struct format {
     const char *media_type;
@@ -134,12 +134,12 @@ static const struct format {
 } formats[] = {{"image/jpeg", read_jpeg}, {"image/png", read_png}, {"image/webp", read_webp}};
 enum { JPEG, PNG, WEBP, FORMAT_COUNT };
 
-static uint64_t memory_of(size_t format, const struct header *h, const struct picture_wish *wish)
+static uint64_t memory_of(size_t format, const struct header *h, const struct picture_options *options)
 {
     switch (format) {
     case JPEG:
         return picture_jpeg_bytes(h->width, h->height, h->components, h->whole_scans,
-                                  picture_reduction(h->width, h->height, wish));
+                                  picture_reduction(h->width, h->height, options));
     case PNG:
         return picture_png_bytes(h->width, h->height, h->alpha, h->turns);
     default:
@@ -147,7 +147,7 @@ static uint64_t memory_of(size_t format, const struct header *h, const struct pi
     }
 }
 
-struct picture_cost picture_cost_of(const uint8_t *bytes, size_t size, const struct picture_wish *wish)
+struct picture_cost picture_cost_of(const uint8_t *bytes, size_t size, const struct picture_options *options)
 {
     const char *type = picture_media_type(bytes, size);
     size_t format = 0;
@@ -158,19 +158,19 @@ struct picture_cost picture_cost_of(const uint8_t *bytes, size_t size, const str
         return cost;
     struct header h = {0};
     if (!formats[format].read(&h, bytes, size)) { /* it does not decode, or tells its size behind much else */
-        const bool reducible = format == JPEG && (wish->shorter != 0 || wish->longer != 0);
+        const bool reducible = format == JPEG && (options->shorter != 0 || options->longer != 0);
         cost.pixels = reducible ? PICTURE_FILE_PIXELS_MAX : PICTURE_PIXELS_MAX;
         cost.ns += cost.pixels * NS_ARITHMETIC;
         cost.bytes = PICTURE_DECODER_BYTES_MAX + (uint64_t)PICTURE_PIXELS_MAX * PICTURE_CHANNELS;
         return cost;
     }
     struct error none;
-    const uint32_t reduction = format == JPEG ? picture_reduction(h.width, h.height, wish) : 1;
+    const uint32_t reduction = format == JPEG ? picture_reduction(h.width, h.height, options) : 1;
     if (picture_check_size(h.width, h.height, reduction, format == JPEG, &none) != OK || h.width == 0 || h.height == 0)
         return cost;
     cost.ns += (uint64_t)h.width * h.height * h.ns_pixel;
     cost.pixels = (uint64_t)h.width * h.height;
-    cost.bytes = memory_of(format, &h, wish);
+    cost.bytes = memory_of(format, &h, options);
     cost.width = h.width;
     cost.height = h.height;
     return cost;

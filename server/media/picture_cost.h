@@ -17,6 +17,6 @@ struct picture_cost {
 
 /* Takes some microseconds, however the file is made: where it does not tell soon, the largest picture is assumed. What
  * cannot be a picture, or is beyond a bound, costs nothing: picture_decode refuses it at once. */
-struct picture_cost picture_cost_of(const uint8_t *bytes, size_t size, const struct picture_wish *wish);
+struct picture_cost picture_cost_of(const uint8_t *bytes, size_t size, const struct picture_options *options);
 
 #endif

@@ -18,11 +18,10 @@ struct picture_grid picture_grid_lay_out(uint32_t n, const uint32_t size[2], uin
     };
 }
 
-static void paint_one(struct picture *to, const struct picture_grid *g, uint32_t place, const uint8_t *pixels,
+static void paint_one(struct picture *to, const struct picture_grid *g, uint32_t cell, const uint8_t *pixels,
                       const uint32_t size[2])
 {
-    const size_t left = (size_t)(place % g->columns) * (size[1] + 1),
-                 top = (size_t)(place / g->columns) * (size[0] + 1);
+    const size_t left = (size_t)(cell % g->columns) * (size[1] + 1), top = (size_t)(cell / g->columns) * (size[0] + 1);
     for (size_t y = 0; y < (size_t)size[0] * g->scale; y++) {
         uint8_t *line = to->pixels + 3 * ((top * g->scale + y) * to->width + left * g->scale);
         for (size_t x = 0; x < (size_t)size[1] * g->scale; x++)

@@ -16,18 +16,18 @@
 _Static_assert((uint64_t)PICTURE_SIDE_MAX *PICTURE_SIDE_MAX <= UINT32_MAX, "width * height fits a uint32_t");
 
 /* Bytes that begin like a file of that format -> *ret, upright; set only on OK. Errors: ERR_PICTURE, ERR_NOMEM, and
- * what *wish->stop says. */
+ * what *options->stop says. */
 typedef enum status picture_decoder(struct picture *ret, const uint8_t *bytes, size_t size,
-                                    const struct picture_wish *wish, struct error *err);
+                                    const struct picture_options *options, struct error *err);
 picture_decoder picture_jpeg_decode, picture_png_decode, picture_webp_decode;
 
 /* The divisor of its sides, 1, 2, 4 or 8, that a JPEG of this size is decoded with. */
-uint32_t picture_reduction(uint32_t width, uint32_t height, const struct picture_wish *wish);
+uint32_t picture_reduction(uint32_t width, uint32_t height, const struct picture_options *options);
 /* What the library says of the file against what its header had promised: `bytes` by picture_*_bytes. Errors:
  * ERR_PICTURE. */
-enum status picture_check_wish(const struct picture_wish *wish, uint64_t bytes, struct error *err);
-/* What *wish->stop says. */
-enum status picture_stop(const struct picture_wish *wish, struct error *err);
+enum status picture_check_options(const struct picture_options *options, uint64_t bytes, struct error *err);
+/* What *options->stop says. */
+enum status picture_stop(const struct picture_options *options, struct error *err);
 
 /* Most memory that decoding takes, result included. */
 uint64_t picture_jpeg_bytes(uint32_t width, uint32_t height, uint32_t components, bool whole_scans, uint32_t reduction);

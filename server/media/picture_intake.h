@@ -20,7 +20,7 @@ struct picture_audience {
     const struct model *model;
     const struct engine *engine;
     const char *size;
-    uint32_t longer; /* as of struct picture_wish */
+    uint32_t longer; /* as of struct picture_options */
 };
 
 /* Look at a file. `declared`: a media type that it must agree with, which `name` has declared; NULL: none. *fitted: the
@@ -28,9 +28,9 @@ struct picture_audience {
 enum status picture_look(struct picture_cost *ret, uint64_t *fitted, const struct picture_audience *for_whom,
                          const uint8_t *bytes, size_t size, const char *declared, const char *name, struct error *err);
 
-/* Decode it, by a wish whose sides are set here, into *whole (picture_clear it), and choose how it is shown. Errors:
+/* Decode it, by options whose sides are set here, into *whole (picture_clear it), and choose how it is shown. Errors:
  * as picture_decode and picture_fit_choose. *whole is set only on OK. */
 enum status picture_take_in(struct picture *whole, struct picture_fit *fit, const struct picture_audience *for_whom,
-                            const uint8_t *bytes, size_t size, struct picture_wish wish, struct error *err);
+                            const uint8_t *bytes, size_t size, struct picture_options options, struct error *err);
 
 #endif

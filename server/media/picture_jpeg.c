@@ -8,7 +8,7 @@
  * What a hostile file may cost is bounded in this order: the sides and the pixels as soon as the header tells them,
  * before anything of that size exists; the memory of libjpeg, whose coefficient arrays a progressive file needs; the
  * number of scans, each of which goes over all coefficients again. Where much fewer pixels are wanted than the file has
- * (struct picture_wish), the inverse DCT makes no more than a half, a quarter or an eighth of each side, as Pillow's
+ * (struct picture_options), the inverse DCT makes no more than a half, a quarter or an eighth of each side, as Pillow's
  * draft() does: the same divisors, of the same sides.
  *
  * Colours are Pillow's: gray is repeated, libjpeg converts YCbCr, four components are taken for Adobe's inverted inks
@@ -38,7 +38,7 @@ struct decoder {
     jmp_buf failed;
     const uint8_t *bytes;
     size_t size;
-    const struct picture_wish *wish;
+    const struct picture_options *options;
     struct picture picture; /* what has been decoded so far */
     enum status status;     /* set before the jump, with the message */
     struct error *err;
@@ -84,7 +84,7 @@ static void on_message(j_common_ptr jpeg, int level)
 static void on_progress(j_common_ptr jpeg)
 {
     struct decoder *d = jpeg->client_data;
-    const enum status st = picture_stop(d->wish, d->err);
+    const enum status st = picture_stop(d->options, d->err);
     if (st != OK)
         decoder_fail(d, st);
     if (d->jpeg.input_scan_number > PICTURE_SCANS_MAX)
@@ -137,7 +137,7 @@ static void inks_to_rgb(uint8_t *rgb, const uint8_t *inks, uint32_t width)
 static void check_header(struct decoder *d)
 {
     struct jpeg_decompress_struct *j = &d->jpeg;
-    const uint32_t reduction = picture_reduction(j->image_width, j->image_height, d->wish);
+    const uint32_t reduction = picture_reduction(j->image_width, j->image_height, d->options);
     enum status st = picture_check_size(j->image_width, j->image_height, reduction, true, d->err);
     if (st != OK)
         decoder_fail(d, st);
@@ -148,10 +148,10 @@ static void check_header(struct decoder *d)
     j->out_color_space = j->num_components == 4 ? JCS_CMYK : JCS_RGB;
     j->scale_num = 1;
     j->scale_denom = reduction;
-    st = picture_check_wish(d->wish,
-                            picture_jpeg_bytes(j->image_width, j->image_height, (uint32_t)j->num_components,
-                                               jpeg_has_multiple_scans(j) != FALSE, j->scale_denom),
-                            d->err);
+    st = picture_check_options(d->options,
+                               picture_jpeg_bytes(j->image_width, j->image_height, (uint32_t)j->num_components,
+                                                  jpeg_has_multiple_scans(j) != FALSE, j->scale_denom),
+                               d->err);
     if (st != OK)
         decoder_fail(d, st);
 }
@@ -225,10 +225,10 @@ static bool decoder_run(struct decoder *d)
     return true;
 }
 
-enum status picture_jpeg_decode(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
-                                struct error *err)
+enum status picture_jpeg_decode(struct picture *ret, const uint8_t *bytes, size_t size,
+                                const struct picture_options *options, struct error *err)
 {
-    struct decoder d = {.bytes = bytes, .size = size, .wish = wish, .err = err};
+    struct decoder d = {.bytes = bytes, .size = size, .options = options, .err = err};
     if (decoder_run(&d)) {
         *ret = d.picture;
         d.picture = (struct picture){0}; /* the caller's now */

@@ -31,7 +31,7 @@ struct decoder {
     uint32_t width, height;
     bool alpha;
     struct picture_turn turn;
-    const struct picture_wish *wish;
+    const struct picture_options *options;
     bool lacks_memory;  /* libpng asked for some in vain; it may go on without a part of the file */
     enum status status; /* set before the jump, with the message */
     struct error *err;
@@ -116,7 +116,7 @@ static void read_header(struct decoder *d)
         png_get_rowbytes(d->png, d->info) != pitch)
         decoder_fail(d, error_set(d->err, ERR_PICTURE, "the PNG does not decode: it has %u channels", channels));
     d->alpha = channels == 4;
-    st = picture_check_wish(d->wish, picture_png_bytes(d->width, d->height, d->alpha, false), d->err);
+    st = picture_check_options(d->options, picture_png_bytes(d->width, d->height, d->alpha, false), d->err);
     if (st != OK)
         decoder_fail(d, st);
     d->pixels = malloc(d->height * pitch);
@@ -126,7 +126,7 @@ static void read_header(struct decoder *d)
     for (int pass = 0; pass < passes; pass++)
         for (uint32_t y = 0; y < d->height; y++) {
             png_read_row(d->png, d->pixels + y * pitch, NULL);
-            st = y % ROWS_BETWEEN_STOPS == 0 ? picture_stop(d->wish, d->err) : OK;
+            st = y % ROWS_BETWEEN_STOPS == 0 ? picture_stop(d->options, d->err) : OK;
             if (st != OK)
                 decoder_fail(d, st);
         }
@@ -149,7 +149,7 @@ static void read_orientation(struct decoder *d)
         st = picture_turn_from_tiff(&d->turn, exif, size, d->err);
     const bool turned = d->turn.mirror_x || d->turn.mirror_y || d->turn.swap;
     if (st == OK)
-        st = picture_check_wish(d->wish, picture_png_bytes(d->width, d->height, d->alpha, turned), d->err);
+        st = picture_check_options(d->options, picture_png_bytes(d->width, d->height, d->alpha, turned), d->err);
     if (st != OK)
         decoder_fail(d, st);
 }
@@ -169,10 +169,10 @@ static bool decoder_run(struct decoder *d)
     return true;
 }
 
-enum status picture_png_decode(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
-                               struct error *err)
+enum status picture_png_decode(struct picture *ret, const uint8_t *bytes, size_t size,
+                               const struct picture_options *options, struct error *err)
 {
-    struct decoder d = {.bytes = bytes, .size = size, .wish = wish, .err = err};
+    struct decoder d = {.bytes = bytes, .size = size, .options = options, .err = err};
     d.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &d, on_error, on_warning, &d, on_malloc, on_free);
     d.info = d.png != NULL ? png_create_info_struct(d.png) : NULL;
     if (d.info == NULL)

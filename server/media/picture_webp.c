@@ -30,7 +30,7 @@ static const char *reason_of(VP8StatusCode code)
     }
 }
 
-static enum status refuse(VP8StatusCode code, struct error *err)
+static enum status picture_webp_refuse(VP8StatusCode code, struct error *err)
 {
     return error_set(err, code == VP8_STATUS_OUT_OF_MEMORY ? ERR_NOMEM : ERR_PICTURE, "the WebP does not decode: %s",
                      reason_of(code));
@@ -80,7 +80,7 @@ static enum status check_header(WebPDecoderConfig *config, const WebPData *file,
 {
     const VP8StatusCode code = WebPGetFeatures(file->bytes, file->size, &config->input);
     if (code != VP8_STATUS_OK)
-        return refuse(code, err);
+        return picture_webp_refuse(code, err);
     if (config->input.has_animation != 0)
         return error_set(err, ERR_PICTURE, "the WebP is an animation; expected one picture");
     return picture_check_size((uint64_t)config->input.width, (uint64_t)config->input.height, 1, false, err);
@@ -104,8 +104,8 @@ static VP8StatusCode decode(WebPDecoderConfig *config, const WebPData *file, siz
     return again == VP8_STATUS_OUT_OF_MEMORY ? VP8_STATUS_BITSTREAM_ERROR : again;
 }
 
-enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
-                                struct error *err)
+enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_t size,
+                                const struct picture_options *options, struct error *err)
 {
     const WebPData file = {bytes, size};
     struct picture_turn turn = {0};
@@ -114,12 +114,12 @@ enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_
         return error_set(err, ERR_INTERNAL, "the version of libwebp is not the one that this was built with");
     enum status st = check_header(&config, &file, err);
     if (st == OK)
-        st = picture_check_wish(wish, picture_webp_bytes((uint32_t)config.input.width, (uint32_t)config.input.height),
-                                err);
+        st = picture_check_options(
+            options, picture_webp_bytes((uint32_t)config.input.width, (uint32_t)config.input.height), err);
     if (st == OK)
         st = read_container(&turn, &file, err);
     if (st == OK)
-        st = picture_stop(wish, err); /* once it has begun it goes on to its end */
+        st = picture_stop(options, err); /* once it has begun it goes on to its end */
     if (st != OK)
         return st;
 
@@ -140,7 +140,7 @@ enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_
     WebPFreeDecBuffer(&config.output);
     if (code != VP8_STATUS_OK) {
         free(pixels);
-        return refuse(code, err);
+        return picture_webp_refuse(code, err);
     }
     return picture_from_stored(ret, pixels, width, height, alpha, turn, err);
 }

@@ -60,7 +60,7 @@ enum status model_names_check_precision(const struct settings *s, struct error *
     return OK;
 }
 
-/* ---- aliases ----------------------------------------------------------------------------------------------------- */
+/* ---- aliases ---------------------------------------------------------------------------------------------------- */
 
 static bool read_alias(struct model_alias *ret, const struct list_item *item)
 {

@@ -218,11 +218,11 @@ static int find_word(const struct list_item *word)
 }
 
 /* What the list says for the model by name, or else for all. */
-static int find_wish(const char *wish, const char *name, struct error *err)
+static int find_ref(const char *ref, const char *name, struct error *err)
 {
     int of_all = ENGINE_PRECISION_COUNT, of_it = -1;
     struct list_item item;
-    for (const char *at = wish[0] != '\0' ? wish : NULL; list_next(&at, &item);) {
+    for (const char *at = ref[0] != '\0' ? ref : NULL; list_next(&at, &item);) {
         const char *equals = memchr(item.text, '=', item.size), *word = equals != NULL ? equals + 1 : item.text;
         const int precision = find_word(&(struct list_item){word, (size_t)(item.text + item.size - word)});
         if (precision < 0) {
@@ -240,10 +240,10 @@ static int find_wish(const char *wish, const char *name, struct error *err)
     return of_it >= 0 ? of_it : of_all;
 }
 
-enum status precision_choose(struct precision_choice *ret, const char *wish, const char *name, const char *dir,
+enum status precision_choose(struct precision_choice *ret, const char *ref, const char *name, const char *dir,
                              enum engine_precision stored, const char *isa, struct error *err)
 {
-    const int found = find_wish(wish != NULL ? wish : "auto", name, err);
+    const int found = find_ref(ref != NULL ? ref : "auto", name, err);
     if (found < 0)
         return ERR_ARGUMENT;
     if (found == ENGINE_PRECISION_COUNT)
@@ -252,7 +252,7 @@ enum status precision_choose(struct precision_choice *ret, const char *wish, con
     return OK;
 }
 
-enum status precision_check(const char *wish, struct error *err)
+enum status precision_check(const char *ref, struct error *err)
 {
-    return wish == NULL || find_wish(wish, "", err) >= 0 ? OK : ERR_ARGUMENT;
+    return ref == NULL || find_ref(ref, "", err) >= 0 ? OK : ERR_ARGUMENT;
 }

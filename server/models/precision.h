@@ -46,16 +46,16 @@ struct precision_choice {
 };
 const char *precision_reason_word(enum precision_reason by);
 
-/* The precision of the model NAME in DIR. `wish`: "f32", "bf16", "int8" or "auto" for all models, and NAME=one of them
+/* The precision of the model NAME in DIR. `ref`: "f32", "bf16", "int8" or "auto" for all models, and NAME=one of them
  * for some, in a list separated by commas; NULL: "auto". auto is the fastest on the instruction set `isa` (as
  * engine_options) that a record of exactly these files found good; without one bf16 where most of the weights are kept
  * in it (`stored`) and `isa` multiplies it, else f32.
  * Errors: ERR_ARGUMENT (what the wish is, and what was expected), ERR_FORMAT (the record is not valid), ERR_IO,
  * ERR_NOMEM. */
-enum status precision_choose(struct precision_choice *ret, const char *wish, const char *name, const char *dir,
+enum status precision_choose(struct precision_choice *ret, const char *ref, const char *name, const char *dir,
                              enum engine_precision stored, const char *isa, struct error *err);
 /* Is it such a wish? NULL and "" are. Errors: ERR_ARGUMENT. */
-enum status precision_check(const char *wish, struct error *err);
+enum status precision_check(const char *ref, struct error *err);
 /* What most of a model's weights are kept in: ENGINE_BF16, else ENGINE_F32. The latter: of `all` elements, so many in
  * bf16. */
 enum engine_precision precision_stored(const struct model *m);

@@ -68,7 +68,7 @@ struct registry_model {
 enum status registry_models(struct registry *r, struct registry_model **ret, size_t *count);
 void registry_models_free(struct registry_model *rows, size_t count);
 /* The same of the one that is meant by NAME or NAME@VERSION, whose .hosted is to be released; false: there is none. */
-bool registry_look(struct registry *r, const char *wish, struct registry_model *ret);
+bool registry_look(struct registry *r, const char *ref, struct registry_model *ret);
 
 /* How many models are not served, or not as they are on the disk, because their files were not accepted. */
 uint32_t registry_failed(struct registry *r);
@@ -79,24 +79,24 @@ struct registry_choice {
     size_t count; /* 0: all models, as NULL is */
 };
 #define REGISTRY_ANY_TASK (-1)
-/* The model that a request for a task (an enum model_task, or REGISTRY_ANY_TASK) means by `wish`. NAME@VERSION is the
+/* The model that a request for a task (an enum model_task, or REGISTRY_ANY_TASK) means by `ref`. NAME@VERSION is the
  * model NAME as long as that version is the one that is served; a model without versions has version 1. NULL: of those
  * that are loaded or idle and in `among`, the first of the setting default_models, else the first by name. *ret is a
  * reference: hosted_model_release it.
  * Errors: ERR_NOT_FOUND (no such model, or version: says what there is), ERR_ARGUMENT (it is for another task, or none
  * is for this), ERR_LOADING: it is idle, and now wanted, or it gives way to one that is; ERR_UNAVAILABLE: its files, or
  * those of one that would do, are not accepted. */
-enum status registry_acquire(struct registry *r, const char *wish, int task, const struct registry_choice *among,
+enum status registry_acquire(struct registry *r, const char *ref, int task, const struct registry_choice *among,
                              struct hosted_model **ret, struct error *err);
 /* Is that model the one that a request for its task means if it names none? */
 bool registry_is_default(struct registry *r, const char *name, const struct registry_choice *among);
 /* What a request calls a model, by the model's own name: ALIAS or ALIAS@VERSION becomes NAME or NAME@VERSION in `room`,
  * anything else stays as it is. The other functions know no aliases. */
-const char *registry_real_name(struct registry *r, const char *wish, char room[MODEL_WISH_MAX + 1]);
+const char *registry_real_name(struct registry *r, const char *ref, char room[MODEL_REF_MAX + 1]);
 /* The setting aliases as it is now. */
 void registry_aliases(struct registry *r, char ret[SETTING_TEXT_MAX + 1]);
 /* The name in NAME@VERSION; anything else as a whole, cut to the length that a name may have. */
-void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish);
+void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *ref);
 
 /* ---- one thread ------------------------------------------------------------------------------------------------- */
 

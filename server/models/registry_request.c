@@ -9,16 +9,16 @@
 #include "server/models/model_names.h"
 #include "server/models/registry_inner.h"
 
-void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish)
+void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *ref)
 {
-    const size_t size = strcspn(wish, "@");
-    (void)snprintf(ret, MODEL_NAME_MAX + 1, "%.*s", (int)(size < MODEL_NAME_MAX ? size : MODEL_NAME_MAX), wish);
+    const size_t size = strcspn(ref, "@");
+    (void)snprintf(ret, MODEL_NAME_MAX + 1, "%.*s", (int)(size < MODEL_NAME_MAX ? size : MODEL_NAME_MAX), ref);
 }
 
 /* The row of what stands before the "@", which no name has. */
-static struct registry_model *find_ref_locked(struct registry *r, const char *wish)
+static struct registry_model *find_ref_locked(struct registry *r, const char *ref)
 {
-    return registry_find_locked(r, wish, strcspn(wish, "@"));
+    return registry_find_locked(r, ref, strcspn(ref, "@"));
 }
 
 /* The version that is served, or would be. */
@@ -29,17 +29,17 @@ static uint32_t version_of(const struct registry_model *row)
 }
 
 /* Is that version meant by what stands behind the "@"? */
-static bool is_version_of(const struct registry_model *row, const char *wish)
+static bool is_version_of(const struct registry_model *row, const char *ref)
 {
-    const char *at = strchr(wish, '@');
+    const char *at = strchr(ref, '@');
     return at == NULL || models_dir_version(at + 1) == version_of(row);
 }
 
-bool registry_look(struct registry *r, const char *wish, struct registry_model *ret)
+bool registry_look(struct registry *r, const char *ref, struct registry_model *ret)
 {
     (void)pthread_mutex_lock(&r->lock);
-    const struct registry_model *row = find_ref_locked(r, wish);
-    const bool is_it = row != NULL && is_version_of(row, wish);
+    const struct registry_model *row = find_ref_locked(r, ref);
+    const bool is_it = row != NULL && is_version_of(row, ref);
     if (is_it)
         registry_copy_locked(ret, row);
     (void)pthread_mutex_unlock(&r->lock);
@@ -96,7 +96,7 @@ static enum status find_named_locked(struct registry *r, const char *name, int t
     if (row == NULL || !can_serve(row)) {
         list_names_locked(r, names, sizeof names);
         return error_set_param(err, ERR_NOT_FOUND, "model", "no model is named \"%.*s\"; loaded models: %s",
-                               MODEL_WISH_MAX, name, names);
+                               MODEL_REF_MAX, name, names);
     }
     if (!is_version_of(row, name))
         return error_set_param(
@@ -160,14 +160,14 @@ static enum status acquire_locked(struct registry *r, struct registry_model *row
                            row->found.name);
 }
 
-enum status registry_acquire(struct registry *r, const char *wish, int task, const struct registry_choice *among,
+enum status registry_acquire(struct registry *r, const char *ref, int task, const struct registry_choice *among,
                              struct hosted_model **ret, struct error *err)
 {
     (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = wish == NULL ? find_default_locked(r, task, among) : NULL;
+    struct registry_model *row = ref == NULL ? find_default_locked(r, task, among) : NULL;
     enum status st = OK;
-    if (wish != NULL)
-        st = find_named_locked(r, wish, task, &row, err);
+    if (ref != NULL)
+        st = find_named_locked(r, ref, task, &row, err);
     else if (row == NULL)
         st = refuse_task_locked(r, task, among, err);
     assert((st == OK) == (row != NULL));
@@ -186,7 +186,7 @@ bool registry_is_default(struct registry *r, const char *name, const struct regi
     return is_it;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------------------------------ */
 
 void registry_set_names(struct registry *r, const char *defaults, const char *aliases)
 {
@@ -208,16 +208,16 @@ void registry_aliases(struct registry *r, char ret[SETTING_TEXT_MAX + 1])
 }
 
 /* A model that came later and has an alias's name goes before it. */
-const char *registry_real_name(struct registry *r, const char *wish, char room[MODEL_WISH_MAX + 1])
+const char *registry_real_name(struct registry *r, const char *ref, char room[MODEL_REF_MAX + 1])
 {
-    const size_t size = strcspn(wish, "@");
-    const char *ret = wish;
+    const size_t size = strcspn(ref, "@");
+    const char *ret = ref;
     struct model_alias a;
     (void)pthread_mutex_lock(&r->lock);
-    const bool is_name = find_ref_locked(r, wish) != NULL;
-    for (const char *at = list_begin(r->aliases); !is_name && ret == wish && model_names_next_alias(&at, &a);)
-        if (strlen(a.alias) == size && memcmp(a.alias, wish, size) == 0) {
-            (void)snprintf(room, MODEL_WISH_MAX + 1, "%s%s", a.name, wish + size);
+    const bool is_name = find_ref_locked(r, ref) != NULL;
+    for (const char *at = list_begin(r->aliases); !is_name && ret == ref && model_names_next_alias(&at, &a);)
+        if (strlen(a.alias) == size && memcmp(a.alias, ref, size) == 0) {
+            (void)snprintf(room, MODEL_REF_MAX + 1, "%s%s", a.name, ref + size);
             ret = room;
         }
     (void)pthread_mutex_unlock(&r->lock);

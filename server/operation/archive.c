@@ -107,7 +107,7 @@ enum status archive_make(uint8_t **ret, size_t *size, const struct archive_block
 
 /* ---- restoring -------------------------------------------------------------------------------------------------- */
 
-static enum status refuse(struct error *err, const char *what)
+static enum status archive_refuse(struct error *err, const char *what)
 {
     return error_set_param(err, ERR_ARGUMENT, "body", "the archive %s", what);
 }
@@ -118,7 +118,7 @@ static enum status check_blocks(const struct archive *a, struct error *err)
     const uint8_t *at = a->blocks, *end = a->blocks + a->blocks_bytes;
     for (size_t from = 0; from < a->text_bytes; from += ARCHIVE_BLOCK_BYTES) {
         if (end - at < SIZE_BYTES)
-            return refuse(err, "ends before the last block");
+            return archive_refuse(err, "ends before the last block");
         const size_t bytes = (size_t)le_take(&at, SIZE_BYTES);
         const uint32_t text = block_bytes(a->text_bytes, from);
         if (bytes > text || (text == 1 && bytes != 1))
@@ -126,10 +126,10 @@ static enum status check_blocks(const struct archive *a, struct error *err)
                                    "a block of %u bytes has %zu bytes of code, expected %s%u", text, bytes,
                                    text == 1 ? "" : "at most ", text);
         if ((size_t)(end - at) < bytes)
-            return refuse(err, "ends within a block");
+            return archive_refuse(err, "ends within a block");
         at += bytes;
     }
-    return at == end ? OK : refuse(err, "goes on after its last block");
+    return at == end ? OK : archive_refuse(err, "goes on after its last block");
 }
 
 enum status archive_read(struct archive *ret, const uint8_t *bytes, size_t size, struct error *err)
@@ -139,14 +139,14 @@ enum status archive_read(struct archive *ret, const uint8_t *bytes, size_t size,
     if (size < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0)
         return error_set_param(err, ERR_ARGUMENT, "body", "not an aftz archive");
     if (size < HEADER_BYTES)
-        return refuse(err, "ends within its header");
+        return archive_refuse(err, "ends within its header");
     const unsigned version = (unsigned)le_take(&at, 1);
     if (version != ARCHIVE_VERSION)
         return error_set_param(err, ERR_ARGUMENT, "body", "the archive's version is %u, expected %d", version,
                                ARCHIVE_VERSION);
     const size_t name = (size_t)le_take(&at, 1);
     if (le_take(&at, 2) != 0)
-        return refuse(err, "has a byte that is not zero in the part of its header that must be zero");
+        return archive_refuse(err, "has a byte that is not zero in the part of its header that must be zero");
     const uint64_t text_bytes = le_take(&at, 8);
     if (text_bytes > COMPRESS_BYTES_MAX)
         return error_set_param(err, ERR_ARGUMENT, "body", "the archive's text has %llu bytes, expected at most %u",
@@ -155,7 +155,7 @@ enum status archive_read(struct archive *ret, const uint8_t *bytes, size_t size,
     le_take_bytes(&at, a.checksum, sizeof a.checksum);
     le_take_bytes(&at, a.id.digest, sizeof a.id.digest);
     if (name >= sizeof a.id.arithmetic || size - HEADER_BYTES < name || memchr(at, '\0', name) != NULL)
-        return refuse(err, "has no valid name for what computed it in its header");
+        return archive_refuse(err, "has no valid name for what computed it in its header");
     memcpy(a.id.arithmetic, at, name);
     a.blocks = at + name;
     a.blocks_bytes = size - HEADER_BYTES - name;
@@ -192,7 +192,7 @@ enum status archive_check_text(const struct archive *a, const uint8_t *text, str
     uint8_t checksum[ARCHIVE_CHECKSUM_BYTES];
     checksum_of(checksum, text, a->text_bytes);
     if (memcmp(checksum, a->checksum, sizeof checksum) != 0)
-        return refuse(err, "does not give the text that was compressed: it was changed, or the model computes "
-                           "differently here than where it was made");
+        return archive_refuse(err, "does not give the text that was compressed: it was changed, or the model computes "
+                                   "differently here than where it was made");
     return OK;
 }

@@ -19,13 +19,13 @@
 #include <stdlib.h>
 
 #include "config/settings.h"
-#include "server/operation/picture_lane.h"
-#include "server/operation/stream_lane.h"
 #include "server/core/clock.h"
 #include "server/core/mailbox.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
 #include "server/models/hosted_model.h"
+#include "server/operation/picture_lane.h"
+#include "server/operation/stream_lane.h"
 #include "server/request/job.h"
 
 /* A model's place in the loop: one of the two lanes. */
@@ -126,7 +126,7 @@ static uint32_t run_round(struct batcher *b)
 
 /* ---- models that come and go ----------------------------------------------------------------------------------- */
 
-static void let_in(struct batcher *b)
+static void admit(struct batcher *b)
 {
     (void)pthread_mutex_lock(&b->lock);
     atomic_store(&b->changed, false);
@@ -152,7 +152,7 @@ static void add_gone(struct batcher *b, struct served *s)
     (void)pthread_mutex_unlock(&b->lock);
 }
 
-static uint32_t let_go_of(struct batcher *b, struct served **list, uint32_t count)
+static uint32_t retire(struct batcher *b, struct served **list, uint32_t count)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -165,8 +165,8 @@ static uint32_t let_go_of(struct batcher *b, struct served **list, uint32_t coun
 
 static void let_go(struct batcher *b)
 {
-    b->stream_count = let_go_of(b, b->streams, b->stream_count);
-    b->picture_count = let_go_of(b, b->pictures, b->picture_count);
+    b->stream_count = retire(b, b->streams, b->stream_count);
+    b->picture_count = retire(b, b->pictures, b->picture_count);
     if (b->picture_turn >= b->picture_count)
         b->picture_turn = 0;
 }
@@ -266,7 +266,7 @@ static void *engine_thread(void *arg)
         if (atomic_load_explicit(&b->cancel, memory_order_relaxed))
             cancel_all(b);
         if (atomic_load_explicit(&b->changed, memory_order_acquire))
-            let_in(b);
+            admit(b);
         const uint32_t ended = run_round(b);
         let_go(b);
         const uint64_t now_ns = clock_now_ns();
@@ -308,7 +308,7 @@ void batcher_free(struct batcher *b)
 {
     if (b == NULL)
         return;
-    let_in(b);
+    admit(b);
     for (uint32_t i = 0; i < b->stream_count; i++)
         free_served(b->streams[i]);
     for (uint32_t i = 0; i < b->picture_count; i++)

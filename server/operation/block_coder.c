@@ -34,7 +34,7 @@ static void begin(struct block_coder *c, struct stream_window *w, struct coding_
 
 /* Fill the window with the text from `begin` on. The last byte of the text is not fed: nothing is to be predicted after
  * it. */
-static void fill(struct block_coder *c, struct stream_window *w)
+static void block_coder_fill(struct block_coder *c, struct stream_window *w)
 {
     (void)stream_window_fill(w, c->block->text + c->begin, c->block->text_bytes - 1 - c->begin);
 }
@@ -48,7 +48,7 @@ void block_coder_begin_encode(struct block_coder *c, struct stream_window *w, st
         byte_frequencies_even(&even);
         arithmetic_encode(&c->by.encoder, &even, b->text[c->coded++]);
     }
-    fill(c, w);
+    block_coder_fill(c, w);
 }
 
 static void end_encoding(struct block_coder *c)
@@ -72,7 +72,7 @@ static void next_window(struct block_coder *c, struct stream_window *w)
         c->first = 0;
         c->begin = c->coded - 1;
     }
-    fill(c, w);
+    block_coder_fill(c, w);
 }
 
 bool block_coder_encode(struct block_coder *c, struct stream_window *w, const float *logits, uint32_t count)

@@ -51,7 +51,7 @@ enum status classify_make_room(struct job *j, bool pooled, struct error *err)
     struct classify_job *c = classify_job_of(j);
     const uint32_t count = c->in.count;
     assert(count >= 1);
-    j->work.pictures = j->work.prepare != NULL ? count : 0;
+    j->work.pictures = j->work.preprocess != NULL ? count : 0;
     for (uint32_t i = 0; i < count; i++)
         if (note_input(j, i, err) != OK)
             return ERR_NOMEM;
@@ -67,7 +67,7 @@ enum status classify_fill(struct job *j, uint32_t i, const struct picture *whole
 {
     (void)whole;
     j->engine_cost--; /* what it was taken for as a file */
-    j->work.kept += UINT64_C(3) * f->height * f->width;
+    j->work.retained += UINT64_C(3) * f->height * f->width;
     return note_input(j, i, err);
 }
 

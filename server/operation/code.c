@@ -16,9 +16,9 @@ enum status code_begin(struct job *j, const struct job_kind *kind, struct archiv
     c->in = in;
     j->samples = in->count;
     if (kind == &job_kind_compress)
-        j->given = in->text_bytes;
+        j->input_len = in->text_bytes;
     else
-        j->most = in->text_bytes; /* restoring a byte is as much work as drawing one */
+        j->max_output = in->text_bytes; /* restoring a byte is as much work as drawing one */
     j->answer_bytes = 2 * in->text_bytes + in->count * sizeof *c->coders; /* the archive has a text's size */
     return OK;
 }
@@ -80,13 +80,13 @@ static enum stream_after go_on_decoding(struct stream_slot *s, const struct stre
 
 static const struct stream_kind encoding = {
     .begin = begin_encoding,
-    .use = encode,
+    .commit = encode,
 };
 
 static const struct stream_kind decoding = {
     .begin = begin_decoding,
-    .look = decode,
-    .use = go_on_decoding,
+    .sample = decode,
+    .commit = go_on_decoding,
 };
 
 const struct job_kind job_kind_compress = {

@@ -26,7 +26,8 @@ static inline struct code_job *code_job_of(const struct job *j)
     return j->op;
 }
 
-/* Begin a job of one of these kinds, which has its model, for at least one block; they outlive it. Errors: ERR_NOMEM. */
+/* Begin a job of one of these kinds, which has its model, for at least one block; they outlive it. Errors:
+ * ERR_NOMEM. */
 enum status code_begin(struct job *j, const struct job_kind *kind, struct archive_blocks *in, struct error *err);
 
 #endif

@@ -25,9 +25,9 @@ enum status complete_begin(struct job *j, const struct complete_input *in, struc
     if (c == NULL || (c->pixels = job_alloc(j, (size_t)in->samples * in->total, err)) == NULL)
         return ERR_NOMEM;
     c->in = *in;
-    j->given = in->known_count;
+    j->input_len = in->known_count;
     j->samples = in->samples;
-    j->most = (uint64_t)in->samples * (in->total - in->known_count);
+    j->max_output = (uint64_t)in->samples * (in->total - in->known_count);
     j->answer_bytes = (size_t)in->samples * in->total;
     j->streams = in->stream;
     for (uint32_t i = 0; i < in->samples; i++)
@@ -58,7 +58,7 @@ enum job_event complete_read_rows(struct job *j, const uint32_t *read, uint32_t 
 
 /* ---- its streams ----------------------------------------------------------------------------------------------- */
 
-static void begin(struct stream_slot *s)
+static void complete_stream_begin(struct stream_slot *s)
 {
     struct complete_job *c = complete_job_of(s->job);
     struct sampler_options options = c->in.sampler;
@@ -70,7 +70,7 @@ static void begin(struct stream_slot *s)
     stream_slot_begin(s);
 }
 
-static void look(struct stream_slot *s, const struct stream_logits *logits)
+static void complete_stream_sample(struct stream_slot *s, const struct stream_logits *logits)
 {
     struct complete_job *c = complete_job_of(s->job);
     struct sampler *sampler = &c->streams[s->sample].sampler;
@@ -95,8 +95,8 @@ static void add(struct job *j, uint32_t sample, uint8_t value, uint64_t now_ns)
     (void)pthread_mutex_unlock(&j->lock);
 }
 
-static enum stream_after use(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
-                             enum job_finish *finish)
+static enum stream_after complete_stream_commit(struct stream_slot *s, const struct stream_logits *logits,
+                                                const struct stream_turn *turn, enum job_finish *finish)
 {
     struct complete_job *c = complete_job_of(s->job);
     (void)logits;
@@ -122,9 +122,9 @@ static enum stream_after use(struct stream_slot *s, const struct stream_logits *
 /* ---- the kind -------------------------------------------------------------------------------------------------- */
 
 static const struct stream_kind streams = {
-    .begin = begin,
-    .look = look,
-    .use = use,
+    .begin = complete_stream_begin,
+    .sample = complete_stream_sample,
+    .commit = complete_stream_commit,
 };
 
 const struct job_kind job_kind_complete = {

@@ -20,7 +20,7 @@ enum status embed_begin(struct job *j, const struct embed_input *in, struct erro
         return ERR_NOMEM;
     c->in = *in;
     c->dim = dim;
-    j->given = in->ends[in->count - 1];
+    j->input_len = in->ends[in->count - 1];
     j->samples = in->count;
     return OK;
 }
@@ -45,7 +45,7 @@ void embed_job_mean(const struct job *j, uint32_t text, float *out)
 
 /* ---- its streams ----------------------------------------------------------------------------------------------- */
 
-static void begin(struct stream_slot *s)
+static void embed_stream_begin(struct stream_slot *s)
 {
     const struct embed_job *c = embed_job_of(s->job);
     s->given = c->in.texts + start_of(&c->in, s->sample);
@@ -63,8 +63,8 @@ static bool are_finite(const double *sums, uint32_t dim)
     return true;
 }
 
-static enum stream_after use(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
-                             enum job_finish *finish)
+static enum stream_after embed_stream_commit(struct stream_slot *s, const struct stream_logits *logits,
+                                             const struct stream_turn *turn, enum job_finish *finish)
 {
     struct embed_job *c = embed_job_of(s->job);
     (void)logits;
@@ -84,8 +84,8 @@ static enum stream_after use(struct stream_slot *s, const struct stream_logits *
 /* ---- the kind -------------------------------------------------------------------------------------------------- */
 
 static const struct stream_kind streams = {
-    .begin = begin,
-    .use = use,
+    .begin = embed_stream_begin,
+    .commit = embed_stream_commit,
 };
 
 const struct job_kind job_kind_embed = {

@@ -126,14 +126,14 @@ enum status generate_begin(struct job *j, const struct generate_input *in, size_
         return ERR_NOMEM;
     }
     const struct stream_model m = stream_model_of(j->model->engine, j->model->model->config.context);
-    j->given = in->prompt_bytes - in->from.pending_count; /* what a state has pending was given before */
+    j->input_len = in->prompt_bytes - in->from.pending_count; /* what a state has pending was given before */
     j->dropped = dropped(g, &m);
     j->samples = g->sample_count;
     j->is_from_outside = in->from.is_foreign;
     j->saves = in->saves;
-    j->most = (uint64_t)g->sample_count * in->max_tokens;
+    j->max_output = (uint64_t)g->sample_count * in->max_tokens;
     j->streams = in->stream;
-    j->moves = in->stream && in->moves;
+    j->resumable = in->stream && in->resumable;
     j->answer_bytes = answer_bytes(g, j->model);
     j->item.priority = in->priority;
     return OK;
@@ -190,9 +190,9 @@ static bool read_sample_locked(struct generate_job *g, uint32_t sample, struct g
         *event = JOB_EVENT_BYTES;
         return true;
     }
-    if (!s->is_over || s->is_told)
+    if (!s->is_over || s->is_notified)
         return false;
-    s->is_told = true;
+    s->is_notified = true;
     r->sample = sample;
     r->finish = s->finish;
     r->is_cut_off = s->is_cut_off;
@@ -278,7 +278,7 @@ static void end_sample_locked(struct generate_job *g, struct generate_sample *s,
         return;
     s->is_cut_off = st == OK && finish > FINISH_TIMEOUT && job_cancelled(g->job) == ERR_UNAVAILABLE;
     /* what may be the beginning of a stop string is text only if no more comes */
-    const size_t left = s->is_cut_off && g->in.withholds ? 0 : stop_matcher_flush(&s->matcher, text);
+    const size_t left = s->is_cut_off && g->in.hold_partial_stop ? 0 : stop_matcher_flush(&s->matcher, text);
     /* if it does not fit, the reader was too slow for the last bytes too */
     s->finish = release_locked(g, s, left) ? finish : FINISH_CANCELLED;
     s->is_over = true;

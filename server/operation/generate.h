@@ -33,8 +33,8 @@ struct generate_input {
     uint32_t logprobs;                 /* logprobs given for a byte: its own and the likeliest; 0: none */
     bool prompt_logprobs;              /* of the prompts' bytes too */
     bool stream;                       /* hand out bytes as they come, rather than all at the end */
-    bool moves;                        /* a stream that ends where the daemon stops, and goes on elsewhere */
-    bool withholds;                    /* if the daemon stops, leave out the end that only what follows decides */
+    bool resumable;                    /* a stream that ends where the daemon stops, and goes on elsewhere */
+    bool hold_partial_stop;            /* if the daemon stops, leave out the end that only what follows decides */
     bool shift;                        /* context_overflow */
     bool refuses;                      /* likewise: a prompt that the context has no room for, generate_check_room */
     int32_t priority;                  /* QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX */
@@ -53,7 +53,7 @@ struct generate_sample {
     struct stop_matcher matcher; /* the engine thread's; what it holds is in the ring, after what may be read */
     /* under the job's lock */
     size_t start, bytes; /* of its ring: what is to be read */
-    bool is_over, is_told;
+    bool is_over, is_notified;
     enum job_finish finish; /* once over */
     bool is_cut_off;        /* likewise: because the daemon stops, so that the text can go on elsewhere */
 };
@@ -97,8 +97,8 @@ static inline struct generate_job *generate_job_of(const struct job *j)
 
 /* ---- HTTP threads ---------------------------------------------------------------------------------------------- */
 
-/* Begin a job of this kind, which has its model; on OK the job owns the memory that `in` points to. ring_bytes: how much
- * output of a sample may wait to be read; for whole answers at least max_tokens. Errors: ERR_NOMEM, as
+/* Begin a job of this kind, which has its model; on OK the job owns the memory that `in` points to. ring_bytes: how
+ * much output of a sample may wait to be read; for whole answers at least max_tokens. Errors: ERR_NOMEM, as
  * generate_check_room. */
 enum status generate_begin(struct job *j, const struct generate_input *in, size_t ring_bytes, struct error *err);
 
@@ -117,7 +117,8 @@ struct generate_reading {
     enum job_finish finish;
     bool is_cut_off; /* because the daemon stops, so that the text can go on elsewhere */
 };
-/* Of a job that refuses it, as generate_begin asks: is there a prompt too long for the model's context? Errors: ERR_ARGUMENT ("prompt"). */
+/* Of a job that refuses it, as generate_begin asks: is there a prompt too long for the model's context? Errors:
+ * ERR_ARGUMENT ("prompt"). */
 enum status generate_check_room(const struct generate_input *in, const struct hosted_model *model, struct error *err);
 
 /* The next event: bytes of a sample, or another one. Samples take turns. */

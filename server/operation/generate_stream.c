@@ -64,7 +64,7 @@ static void begin_sampler(struct sampler *sampler, const struct generate_input *
         sampler_accept(sampler, prompt->bytes[i]);
 }
 
-static void begin(struct stream_slot *s)
+static void generate_stream_begin(struct stream_slot *s)
 {
     static const uint8_t newline[1] = {'\n'};
     const struct generate_job *g = generate_job_of(s->job);
@@ -106,7 +106,7 @@ static bool draws(const struct generate_job *g)
 }
 
 /* Write down the logprobs of the prompt's bytes. */
-static void tell(struct stream_slot *s, const struct stream_logits *logits)
+static void generate_stream_tell(struct stream_slot *s, const struct stream_logits *logits)
 {
     struct generate_job *g = generate_job_of(s->job);
     struct generate_stream *stream = stream_of(s);
@@ -121,12 +121,12 @@ static void tell(struct stream_slot *s, const struct stream_logits *logits)
     }
 }
 
-static void look(struct stream_slot *s, const struct stream_logits *logits)
+static void generate_stream_sample(struct stream_slot *s, const struct stream_logits *logits)
 {
     const struct generate_job *g = generate_job_of(s->job);
     struct generate_stream *stream = stream_of(s);
     if (s->every)
-        tell(s, logits);
+        generate_stream_tell(s, logits);
     if (s->choice == NULL || !draws(g))
         return;
     stream->drawn = sampler_draw(&stream->sampler, s->choice);
@@ -166,7 +166,7 @@ static enum stream_after next_byte(struct stream_slot *s, const struct stream_tu
 /* Save in job.saved the state of the stream, whose last byte was drawn but not fed, whether pushed or not; if the job
  * draws none, the last byte of its prompt takes the place of that byte. Nothing is saved if the stream has not drawn
  * its first byte yet or, if it draws none, has not been fed everything before the prompt's last byte. */
-static void save(struct stream_slot *s)
+static void generate_stream_save(struct stream_slot *s)
 {
     struct generate_job *g = generate_job_of(s->job);
     const struct generate_stream *stream = stream_of(s);
@@ -182,11 +182,11 @@ static void save(struct stream_slot *s)
     g->has_saved = true;
 }
 
-static enum stream_after use(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
-                             enum job_finish *finish)
+static enum stream_after generate_stream_commit(struct stream_slot *s, const struct stream_logits *logits,
+                                                const struct stream_turn *turn, enum job_finish *finish)
 {
     struct generate_job *g = generate_job_of(s->job);
-    (void)logits; /* look() has used them */
+    (void)logits; /* generate_stream_sample has used them */
     if (s->sample % g->in.n == 0)
         g->prompt_cached += (uint32_t)s->from_cache;
     s->from_cache = 0;
@@ -205,12 +205,15 @@ static enum stream_after use(struct stream_slot *s, const struct stream_logits *
     }
     if (after != STREAM_SAMPLE_OVER)
         return after;
-    save(s);
+    generate_stream_save(s);
     if (!turn->is_last)
         generate_end_sample(g, s->sample, *finish);
     return after;
 }
 
 const struct stream_kind stream_kind_generate = {
-    .begin = begin, .look = look, .use = use, .cut = save, /* a text that is cut off is valid as far as it got */
+    .begin = generate_stream_begin,
+    .sample = generate_stream_sample,
+    .commit = generate_stream_commit,
+    .interrupt = generate_stream_save, /* a text that is cut off is valid as far as it got */
 };

@@ -1,4 +1,4 @@
-/* picture_inputs.c - see picture_inputs.h. `prepare` runs on a worker's thread, or on the HTTP thread that submits;
+/* picture_inputs.c - see picture_inputs.h. `preprocess` runs on a worker's thread, or on the HTTP thread that submits;
  * everything else on HTTP threads. Until the job is submitted all is the HTTP thread's, then the preparing one's, then,
  * from the job's end, again the HTTP thread's. */
 #include "server/operation/picture_inputs.h"
@@ -41,7 +41,7 @@ enum status picture_inputs_init(struct picture_inputs *r, struct request *x, pic
     return job_defer(&x->job, drop, r, err);
 }
 
-/* ---- gathering --------------------------------------------------------------------------------------------------- */
+/* ---- gathering -------------------------------------------------------------------------------------------------- */
 
 /* Put the name of the input at fault before the message. */
 static enum status name_input(const char *param, enum status st, struct error *err)
@@ -81,12 +81,12 @@ static enum status note_cost(struct picture_inputs *r, const struct picture_cost
                          (unsigned long long)CLASSIFY_PIXELS_MAX);
     const uint64_t more = cost->bytes > r->decode_most ? cost->bytes - r->decode_most : 0;
     r->decode_most += more;
-    k->prepare_bytes += more + 3 * fitted;
-    k->prepare_ns += cost->ns + NS_FITTED * fitted;
+    k->preprocess_bytes += more + 3 * fitted;
+    k->preprocess_ns += cost->ns + NS_FITTED * fitted;
     return OK;
 }
 
-static enum status prepare(struct job *j, struct error *err);
+static enum status preprocess(struct job *j, struct error *err);
 
 enum status picture_inputs_add_file(struct picture_inputs *r, const uint8_t *bytes, size_t size, const char *declared,
                                     const char *param, struct error *err)
@@ -106,7 +106,7 @@ enum status picture_inputs_add_file(struct picture_inputs *r, const uint8_t *byt
         return name_input(param, st, err);
     in.bytes_max = cost.bytes;
     r->list[r->count++] = in;
-    r->request->job.work.prepare = prepare;
+    r->request->job.work.preprocess = preprocess;
     r->request->keeps_body = true;
     request_job_charge_pixels(r->request, r->pixels);
     return OK;
@@ -146,11 +146,11 @@ enum status picture_inputs_add_text(struct picture_inputs *r, const char *bytes,
     return OK;
 }
 
-/* ---- preparing --------------------------------------------------------------------------------------------------- */
+/* ---- preparing -------------------------------------------------------------------------------------------------- */
 
 /* What the model sees of a picture. */
-static enum status show(struct picture_inputs *r, uint32_t i, const struct picture *whole, const struct picture_fit *f,
-                        struct error *err)
+static enum status picture_inputs_show(struct picture_inputs *r, uint32_t i, const struct picture *whole,
+                                       const struct picture_fit *f, struct error *err)
 {
     struct job *j = &r->request->job;
     struct picture_input *in = &r->list[i];
@@ -169,27 +169,27 @@ static enum status show(struct picture_inputs *r, uint32_t i, const struct pictu
     return r->fill(j, i, whole, f, err);
 }
 
-static enum status prepare_file(struct picture_inputs *r, uint32_t i, struct error *err)
+static enum status preprocess_file(struct picture_inputs *r, uint32_t i, struct error *err)
 {
     const struct picture_input *in = &r->list[i];
     const struct picture_audience audience = audience_of(r);
-    const struct picture_wish wish = {.bytes_max = in->bytes_max, .stop = &r->request->job.cancelled};
+    const struct picture_options options = {.bytes_max = in->bytes_max, .stop = &r->request->job.cancelled};
     struct picture whole = {0};
     struct picture_fit fit;
-    enum status st = picture_take_in(&whole, &fit, &audience, in->file, in->file_bytes, wish, err);
+    enum status st = picture_take_in(&whole, &fit, &audience, in->file, in->file_bytes, options, err);
     if (st == OK)
-        st = show(r, i, &whole, &fit, err);
+        st = picture_inputs_show(r, i, &whole, &fit, err);
     picture_clear(&whole);
     return name_input(in->param, st, err);
 }
 
-static enum status prepare(struct job *j, struct error *err)
+static enum status preprocess(struct job *j, struct error *err)
 {
     struct picture_inputs *r = j->work.arg;
     enum status st = OK;
     for (uint32_t i = 0; i < r->count && st == OK; i++)
         if (r->list[i].file != NULL)
-            st = prepare_file(r, i, err);
+            st = preprocess_file(r, i, err);
     if (st == OK)
         request_drop_body(r->request);
     return st;

@@ -43,13 +43,13 @@ struct picture_inputs {
     struct request *request;
     picture_fill *fill;
     char *size;           /* at which the model is to see pictures (picture_fit_choose); NULL: the trained one */
-    uint32_t longer;      /* as of struct picture_wish */
+    uint32_t longer;      /* as of struct picture_options */
     uint64_t pixels;      /* of all files, as their headers say */
     uint64_t fitted;      /* of all that are prepared */
     uint64_t decode_most; /* bytes of the file that takes most */
 };
 
-/* ---- HTTP threads ------------------------------------------------------------------------------------------------ */
+/* ---- HTTP threads ----------------------------------------------------------------------------------------------- */
 
 /* For the inputs of the request's job, which is begun and has its model; *r is the job's, zeroed. `size` is copied.
  * Errors: ERR_NOMEM. */

@@ -187,8 +187,8 @@ static uint32_t begin_batch(struct picture_lane *l)
         engine_texts_begin(l->model->engine, l->pixels, l->count, in->width);
     for (uint32_t i = 0; i < l->count; i++)
         if (l->jobs[i]->map != NULL) {
-            const struct picture_input *wish = &l->jobs[i]->in.list[l->inputs[i]];
-            engine_batch_want_map(l->model->engine, i, wish->map.layer, wish->map.head);
+            const struct picture_input *wanted = &l->jobs[i]->in.list[l->inputs[i]];
+            engine_batch_want_map(l->model->engine, i, wanted->map.layer, wanted->map.head);
         }
     l->block_ns = 0;
     if (classify_input_size(in) != l->pace_size)

@@ -180,7 +180,7 @@ static void evict_oldest(struct prefix_cache *c)
 /* ---- what is kept ---------------------------------------------------------------------------------------------- */
 
 /* NULL: there is none. */
-static struct kept *find(const struct prefix_cache *c, const struct prefix_hash *h)
+static struct kept *prefix_cache_find(const struct prefix_cache *c, const struct prefix_hash *h)
 {
     struct kept *k;
     LIST_FOREACH(k, bucket_of(c, h), in_bucket)
@@ -191,12 +191,12 @@ static struct kept *find(const struct prefix_cache *c, const struct prefix_hash 
 
 bool prefix_cache_has(const struct prefix_cache *c, const struct prefix_hash *h)
 {
-    return find(c, h) != NULL;
+    return prefix_cache_find(c, h) != NULL;
 }
 
 size_t prefix_cache_get(struct prefix_cache *c, const struct prefix_hash *h)
 {
-    struct kept *k = find(c, h);
+    struct kept *k = prefix_cache_find(c, h);
     assert(k != NULL);
     TAILQ_REMOVE(&c->by_use, k, by_use);
     TAILQ_INSERT_TAIL(&c->by_use, k, by_use);

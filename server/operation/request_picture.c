@@ -21,7 +21,7 @@ enum status request_picture_add(struct picture_inputs *r, const struct multipart
     return picture_inputs_add_file(r, file->bytes, file->size, file->type, NULL, err);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------ */
 
 static enum status take_field(const struct multipart_part *part, const struct field_list *list, json_t *object,
                               struct error *err)
@@ -77,7 +77,7 @@ enum status request_picture_find_one(struct multipart_part *ret, struct request 
     return st;
 }
 
-/* ---- pictures in JSON -------------------------------------------------------------------------------------------- */
+/* ---- pictures in JSON ------------------------------------------------------------------------------------------- */
 
 bool request_images_read(const json_t *value, void *to)
 {

@@ -19,7 +19,7 @@ enum status score_begin(struct job *j, const struct score_input *in, struct erro
     if (c == NULL || (c->log2_probs = job_alloc(j, (in->count - in->first) * sizeof *c->log2_probs, err)) == NULL)
         return ERR_NOMEM;
     c->in = *in;
-    j->given = in->count;
+    j->input_len = in->count;
     j->answer_bytes = in->count * (1 + sizeof *c->log2_probs + NUMBER_BYTES);
     return OK;
 }
@@ -27,7 +27,7 @@ enum status score_begin(struct job *j, const struct score_input *in, struct erro
 /* ---- its stream ------------------------------------------------------------------------------------------------ */
 
 /* The last element is not fed: nothing comes after it. */
-static void begin(struct stream_slot *s)
+static void score_stream_begin(struct stream_slot *s)
 {
     const struct score_input *in = &score_job_of(s->job)->in;
     s->given = in->elements;
@@ -50,8 +50,8 @@ static void next_window(struct stream_slot *s, size_t scored)
     stream_slot_begin(s);
 }
 
-static enum stream_after use(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
-                             enum job_finish *finish)
+static enum stream_after score_stream_commit(struct stream_slot *s, const struct stream_logits *logits,
+                                             const struct stream_turn *turn, enum job_finish *finish)
 {
     struct score_job *c = score_job_of(s->job);
     const struct score_input *in = &c->in;
@@ -71,8 +71,8 @@ static enum stream_after use(struct stream_slot *s, const struct stream_logits *
 /* ---- the kind -------------------------------------------------------------------------------------------------- */
 
 static const struct stream_kind stream = {
-    .begin = begin,
-    .use = use,
+    .begin = score_stream_begin,
+    .commit = score_stream_commit,
 };
 
 const struct job_kind job_kind_score = {

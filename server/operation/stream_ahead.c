@@ -1,8 +1,8 @@
 /* stream_ahead.c - see stream_ahead.h. */
 #include "server/operation/stream_ahead.h"
 
-#include "server/operation/stream_places.h"
 #include "server/models/hosted_model.h"
+#include "server/operation/stream_slots.h"
 
 enum { TURN_ROWS = 8, TURN_ROWS_MAX = 16 }; /* of a stream in its turn, and of one that has to catch up */
 
@@ -28,17 +28,17 @@ static bool looks_ahead(const struct stream_slot *s, struct stream_ahead *ret)
 
 /* How many rows the pass must have so that each stream is ready in time if it goes on so. *turn: how many a stream
  * waits for until it is its turn; *rows_max: more than that would make the pass too long. */
-static uint32_t rows_due(const struct stream_places *p, const uint32_t *taken, uint32_t prompt_rows_max, uint32_t *turn,
+static uint32_t rows_due(const struct stream_slots *p, const uint32_t *taken, uint32_t prompt_rows_max, uint32_t *turn,
                          uint32_t *rows_max)
 {
     uint32_t streams = 0;
     double due = 0.0;
     struct stream_ahead a;
-    for (uint32_t place = 0; place < p->running; place++) {
-        if (taken[place] != 1)
+    for (uint32_t rank = 0; rank < p->running; rank++) {
+        if (taken[rank] != 1)
             continue;
         streams++;
-        if (looks_ahead(&p->slots[p->order[place]], &a))
+        if (looks_ahead(&p->slot[p->order[rank]], &a))
             due += (double)a.left / a.pushes;
     }
     *turn = least(TURN_ROWS, streams);
@@ -46,7 +46,7 @@ static uint32_t rows_due(const struct stream_places *p, const uint32_t *taken, u
     return due < *rows_max ? (uint32_t)due : *rows_max;
 }
 
-uint32_t stream_ahead_plan(struct stream_places *p, const uint32_t *taken, uint32_t prompt_rows_max,
+uint32_t stream_ahead_plan(struct stream_slots *p, const uint32_t *taken, uint32_t prompt_rows_max,
                            struct engine_part *parts)
 {
     uint32_t turn, left, count = 0;
@@ -56,9 +56,9 @@ uint32_t stream_ahead_plan(struct stream_places *p, const uint32_t *taken, uint3
     uint32_t due = rows_due(p, taken, prompt_rows_max, &turn, &left);
     const uint32_t first = p->first_ahead;
     for (uint32_t i = 0; i < p->running && left > 0; i++) {
-        const uint32_t place = (first + i) % p->running;
-        struct stream_slot *s = &p->slots[p->order[place]];
-        if (taken[place] != 1 || !looks_ahead(s, &a) || a.known == 0 || a.known < least(turn, a.pushes))
+        const uint32_t rank = (first + i) % p->running;
+        struct stream_slot *s = &p->slot[p->order[rank]];
+        if (taken[rank] != 1 || !looks_ahead(s, &a) || a.known == 0 || a.known < least(turn, a.pushes))
             continue;
         const bool is_near = a.pushes < turn; /* those that shift soon do not wait for their turn */
         if (!is_near && due == 0)
@@ -69,7 +69,7 @@ uint32_t stream_ahead_plan(struct stream_places *p, const uint32_t *taken, uint3
         due -= least(due, parts[count].count);
         count++;
         if (due == 0 && !is_near)
-            p->first_ahead = (place + 1) % p->running;
+            p->first_ahead = (rank + 1) % p->running;
     }
     return count;
 }

@@ -12,12 +12,12 @@
 
 #include "engine/engine.h"
 
-struct stream_places;
+struct stream_slots;
 
-/* The lane's next pass feeds taken[place] rows of each stream. Write to parts [streams_max] what it is to feed ahead,
+/* The lane's next pass feeds taken[rank] rows of each stream. Write to parts [streams_max] what it is to feed ahead,
  * of those that have one; returns how many parts. Their rows are no more than two for each of these streams or, where
  * there are few, than prompts may have. Engine thread only. */
-uint32_t stream_ahead_plan(struct stream_places *p, const uint32_t *taken, uint32_t prompt_rows_max,
+uint32_t stream_ahead_plan(struct stream_slots *p, const uint32_t *taken, uint32_t prompt_rows_max,
                            struct engine_part *parts);
 
 #endif

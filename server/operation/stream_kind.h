@@ -1,7 +1,7 @@
 /* stream_kind.h - what a kind of job provides to run in the slots of a lane of streams: which elements each of its
  * samples is fed, and what becomes of the logits. One table for each kind, in its file; the lane
  * (server/operation/stream_lane.c) admits, feeds and ends samples, and knows none of the kinds.
- * Engine thread, except for `look`; nothing here allocates. A pass calls two functions for each stream. */
+ * Engine thread, except for `sample`; nothing here allocates. A pass calls two functions for each stream. */
 #ifndef SERVER_OPERATION_STREAM_KIND_H
 #define SERVER_OPERATION_STREAM_KIND_H
 
@@ -32,16 +32,16 @@ enum stream_after { STREAM_GOES_ON, STREAM_SAMPLE_OVER, STREAM_JOB_OVER };
 struct stream_kind {
     /* A slot was taken for the sample (stream_slot_take): set what it is given, and begin to feed it. */
     void (*begin)(struct stream_slot *s);
-    /* Look at the logits, all finite, before `use`: called for several slots at a time, for each on one thread. NULL:
-     * not needed. */
-    void (*look)(struct stream_slot *s, const struct stream_logits *logits);
+    /* Look at the logits, all finite, before `commit`: called for several slots at a time, for each on one thread.
+     * NULL: not needed. */
+    void (*sample)(struct stream_slot *s, const struct stream_logits *logits);
     /* Elements were fed: use their logits, all finite, and set what to feed next, if anything. *finish (FINISH_STOP on
      * entry): how the sample ended, if it has. */
-    enum stream_after (*use)(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
-                             enum job_finish *finish);
+    enum stream_after (*commit)(struct stream_slot *s, const struct stream_logits *logits,
+                                const struct stream_turn *turn, enum job_finish *finish);
     /* The job, which saves, ends in the middle, by its deadline or because it was cancelled, and its client is there to
      * read of it: save what there is to save. NULL: nothing. */
-    void (*cut)(struct stream_slot *s);
+    void (*interrupt)(struct stream_slot *s);
 };
 
 #endif

@@ -29,9 +29,9 @@
 #include "server/models/hosted_model.h"
 #include "server/operation/stream_ahead.h"
 #include "server/operation/stream_kind.h"
-#include "server/operation/stream_places.h"
 #include "server/operation/stream_prefix.h"
 #include "server/operation/stream_shares.h"
+#include "server/operation/stream_slots.h"
 #include "server/request/job.h"
 
 #define DRAWS_TO_SHARE 8            /* fewer streams are drawn faster on one thread than it takes to start others */
@@ -45,13 +45,13 @@
 struct stream_lane {
     struct hosted_model *model;
     struct queue *queue;
-    struct stream_places *places;
+    struct stream_slots *slots;
     struct stream_shares shares;
     uint64_t settled_ns;                /* when it was last looked who should run */
     uint32_t threads;                   /* the engine's */
     uint32_t prompt_rows_max, rows_max; /* rows_max: of a pass without a stream that has one row to feed */
-    uint32_t *taken;                    /* [streams_max] rows of the pass, by place in the order */
-    uint32_t first_sharer;              /* the place that a pass begins to share its rows for prompts at */
+    uint32_t *taken;                    /* [streams_max] rows of the pass, by rank in the order */
+    uint32_t first_prompt;              /* the place that a pass begins to share its rows for prompts at */
     uint64_t pass;                      /* its number */
     uint64_t *ran;                      /* [streams_max] the last pass in which a slot had a row */
     struct engine_part *parts;          /* [2, streams_max]: what is fed ahead comes last */
@@ -79,7 +79,7 @@ enum status stream_lane_create(struct stream_lane **ret, struct hosted_model *mo
     l->logits = calloc((size_t)l->rows_max * BYTE_VALUES, sizeof *l->logits);
     if (l->taken == NULL || l->parts == NULL || l->ran == NULL || l->logits == NULL)
         goto no_memory;
-    st = stream_places_create(&l->places, model, s, err);
+    st = stream_slots_create(&l->slots, model, s, err);
     if (st != OK) {
         stream_lane_free(l);
         return st;
@@ -95,7 +95,7 @@ void stream_lane_free(struct stream_lane *l)
 {
     if (l == NULL)
         return;
-    stream_places_free(l->places);
+    stream_slots_free(l->slots);
     free(l->logits);
     free(l->ran);
     free(l->parts);
@@ -105,14 +105,14 @@ void stream_lane_free(struct stream_lane *l)
 
 uint32_t stream_lane_running(const struct stream_lane *l)
 {
-    return l->places->running + l->places->parked_count + l->places->unbegun;
+    return l->slots->running + l->slots->parked_count + l->slots->unbegun;
 }
 
 void stream_lane_cancel(struct stream_lane *l, enum status st)
 {
-    for (uint32_t i = 0; i < l->places->jobs_max; i++)
-        if (l->places->jobs[i].job != NULL)
-            job_cancel(l->places->jobs[i].job, st);
+    for (uint32_t i = 0; i < l->slots->jobs_max; i++)
+        if (l->slots->jobs[i].job != NULL)
+            job_cancel(l->slots->jobs[i].job, st);
 }
 
 /* ---- who runs -------------------------------------------------------------------------------------------------- */
@@ -126,24 +126,24 @@ static const struct stream_kind *kind_of(const struct job *j)
 static void make_move(struct stream_lane *l, const struct stream_move *m, uint64_t now_ns)
 {
     if (m->slot != STREAM_NONE)
-        stream_places_park(l->places, (uint32_t)m->slot);
+        stream_slots_park(l->slots, (uint32_t)m->slot);
     if (m->parked != STREAM_NONE)
-        stream_places_return(l->places, (uint32_t)m->parked, now_ns);
+        stream_slots_return(l->slots, (uint32_t)m->parked, now_ns);
     else
-        stream_places_begin(l->places, m->owner, now_ns);
+        stream_slots_begin(l->slots, m->owner, now_ns);
 }
 
 /* What its kind saves when it is cut is saved from a slot. */
 static void return_parked(struct stream_lane *l, uint32_t owner, uint64_t now_ns)
 {
-    struct stream_places *p = l->places;
+    struct stream_slots *p = l->slots;
     for (uint32_t i = 0; i < p->parked_count; i++) {
         struct stream_move m = {.owner = owner, .parked = (int)i, .slot = STREAM_NONE};
         if (p->parked[i].owner != owner)
             continue;
-        for (uint32_t place = 0; p->running == p->slots_max && m.slot == STREAM_NONE && place < p->running; place++)
-            if (p->owner[p->order[place]] != owner && stream_places_can_park(p, p->order[place]))
-                m.slot = (int)p->order[place];
+        for (uint32_t rank = 0; p->running == p->slots_max && m.slot == STREAM_NONE && rank < p->running; rank++)
+            if (p->owner[p->order[rank]] != owner && stream_slots_can_park(p, p->order[rank]))
+                m.slot = (int)p->order[rank];
         if (p->running == p->slots_max && m.slot == STREAM_NONE)
             return;
         make_move(l, &m, now_ns);
@@ -154,19 +154,19 @@ static void return_parked(struct stream_lane *l, uint32_t owner, uint64_t now_ns
 /* A job ends in the middle. */
 static void cut_samples(struct stream_lane *l, uint32_t owner, uint64_t now_ns)
 {
-    const struct stream_places *p = l->places;
+    const struct stream_slots *p = l->slots;
     const struct stream_kind *kind = kind_of(p->jobs[owner].job);
-    if (kind->cut == NULL || !p->jobs[owner].job->saves)
+    if (kind->interrupt == NULL || !p->jobs[owner].job->saves)
         return;
     return_parked(l, owner, now_ns);
-    for (uint32_t place = 0; place < p->running; place++)
-        if (p->owner[p->order[place]] == owner)
-            kind->cut(&p->slots[p->order[place]]);
+    for (uint32_t rank = 0; rank < p->running; rank++)
+        if (p->owner[p->order[rank]] == owner)
+            kind->interrupt(&p->slot[p->order[rank]]);
 }
 
 static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
 {
-    const struct stream_places *p = l->places;
+    const struct stream_slots *p = l->slots;
     uint32_t ended = 0;
     for (uint32_t i = 0, left = p->job_count; left > 0; i++) {
         struct job *j = p->jobs[i].job;
@@ -174,9 +174,9 @@ static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
         left -= j != NULL;
         if (st == OK)
             continue;
-        if (st != ERR_CANCELLED) /* then its client has left */
+        if (st != ERR_CLIENT_GONE) /* then its client has left */
             cut_samples(l, i, now_ns);
-        stream_places_leave_all(l->places, i);
+        stream_slots_leave_all(l->slots, i);
         job_abort(j, st, NULL, now_ns);
         ended++;
     }
@@ -188,7 +188,7 @@ static bool enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
 {
     const bool is_first = stream_shares_running(&l->shares, &j->item.client) == 0;
     const int slot =
-        l->places->running < l->places->slots_max ? STREAM_NONE : stream_shares_slot_for(&l->shares, &j->item.client);
+        l->slots->running < l->slots->slots_max ? STREAM_NONE : stream_shares_slot_for(&l->shares, &j->item.client);
     const enum status st = job_stop_reason(j, now_ns);
     assert(kind_of(j) != NULL); /* jobs of other kinds are for other models */
     if (st != OK) {
@@ -199,8 +199,8 @@ static bool enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
     metrics_histogram_observe(METRIC_QUEUE_WAIT, l->model->metrics_label, now_ns - j->result.queued_ns);
     if (is_first)
         metrics_histogram_observe(METRIC_FIRST_SLOT_WAIT, l->model->metrics_label, now_ns - j->result.queued_ns);
-    metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, j->given - j->dropped);
-    const struct stream_move m = {.owner = stream_places_enter(l->places, j), .parked = STREAM_NONE, .slot = slot};
+    metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, j->input_len - j->dropped);
+    const struct stream_move m = {.owner = stream_slots_enter(l->slots, j), .parked = STREAM_NONE, .slot = slot};
     make_move(l, &m, now_ns);
     return true;
 }
@@ -210,7 +210,7 @@ static bool enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
 static bool settle_one(struct stream_lane *l, uint64_t now_ns, uint32_t *ended)
 {
     struct stream_move m;
-    stream_shares_count(&l->shares, l->places, now_ns);
+    stream_shares_count(&l->shares, l->slots, now_ns);
     const bool is_next = stream_shares_next(&l->shares, &m);
     if (is_next)
         stream_shares_put_first(&l->shares, &m);
@@ -228,7 +228,7 @@ static bool settle_one(struct stream_lane *l, uint64_t now_ns, uint32_t *ended)
 /* While all slots are taken, not in every pass, and a few at a time: moving one takes as long as some bytes. */
 static uint32_t settle(struct stream_lane *l, uint64_t now_ns)
 {
-    const struct stream_places *p = l->places;
+    const struct stream_slots *p = l->slots;
     uint32_t ended = 0, moves = 0;
     if (p->parked_count == 0 && p->unbegun == 0 && queue_look(l->queue, l->model->lane).lane_count == 0)
         return 0;
@@ -250,8 +250,8 @@ static uint32_t count_prompts(const struct stream_lane *l, bool *others)
 {
     uint32_t prompts = 0;
     *others = false;
-    for (uint32_t place = 0; place < l->places->running; place++) {
-        const struct stream_slot *s = &l->places->slots[l->places->order[place]];
+    for (uint32_t rank = 0; rank < l->slots->running; rank++) {
+        const struct stream_slot *s = &l->slots->slot[l->slots->order[rank]];
         const bool prompt = !s->follows && s->window.length - s->window.fed > 1;
         prompts += prompt;
         *others = *others || !(prompt || s->follows);
@@ -259,42 +259,42 @@ static uint32_t count_prompts(const struct stream_lane *l, bool *others)
     return prompts;
 }
 
-/* Share the pass's rows for prompts among the slots that have one to feed, in taken[place]; what a slot leaves of its
+/* Share the pass's rows for prompts among the slots that have one to feed, in taken[rank]; what a slot leaves of its
  * share goes to those after it. Which one comes first changes from pass to pass, so that none goes without while others
  * always get some. */
 static void share_rows(struct stream_lane *l)
 {
     bool others;
-    uint32_t sharers = count_prompts(l, &others);
+    uint32_t prompts = count_prompts(l, &others);
     uint32_t rows = others ? l->prompt_rows_max : l->rows_max;
-    l->first_sharer = l->first_sharer + 1 < l->places->running ? l->first_sharer + 1 : 0;
-    for (uint32_t i = 0; i < l->places->running; i++) {
-        const uint32_t place = (l->first_sharer + i) % l->places->running;
-        const struct stream_slot *s = &l->places->slots[l->places->order[place]];
+    l->first_prompt = l->first_prompt + 1 < l->slots->running ? l->first_prompt + 1 : 0;
+    for (uint32_t i = 0; i < l->slots->running; i++) {
+        const uint32_t rank = (l->first_prompt + i) % l->slots->running;
+        const struct stream_slot *s = &l->slots->slot[l->slots->order[rank]];
         const uint32_t waiting = s->window.length - s->window.fed;
-        l->taken[place] = s->follows ? 0 : 1;
+        l->taken[rank] = s->follows ? 0 : 1;
         if (s->follows || waiting <= 1)
             continue;
-        assert(sharers > 0);
-        const uint32_t share = (rows + sharers - 1) / sharers;
-        l->taken[place] = stream_prefix_take(l->places->prefixes, s, waiting < share ? waiting : share);
-        rows -= l->taken[place];
-        sharers--;
+        assert(prompts > 0);
+        const uint32_t share = (rows + prompts - 1) / prompts;
+        l->taken[rank] = stream_prefix_take(l->slots->prefixes, s, waiting < share ? waiting : share);
+        rows -= l->taken[rank];
+        prompts--;
     }
 }
 
 #define SKIPPED UINT32_MAX /* of taken: it would have one row */
 
-/* How many single rows of the same client's streams come before that of `place`, since they have waited longer. */
-static uint32_t rows_before(const struct stream_lane *l, uint32_t place)
+/* How many single rows of the same client's streams come before that of `rank`, since they have waited longer. */
+static uint32_t rows_before(const struct stream_lane *l, uint32_t rank)
 {
-    const struct stream_places *p = l->places;
-    const uint32_t slot = p->order[place], client = p->jobs[p->owner[slot]].first;
+    const struct stream_slots *p = l->slots;
+    const uint32_t slot = p->order[rank], client = p->jobs[p->owner[slot]].first;
     uint32_t before = 0;
     for (uint32_t i = 0; i < p->running; i++) {
         const uint32_t other = p->order[i];
         if ((l->taken[i] == 1 || l->taken[i] == SKIPPED) && p->jobs[p->owner[other]].first == client)
-            before += l->ran[other] < l->ran[slot] || (l->ran[other] == l->ran[slot] && i < place);
+            before += l->ran[other] < l->ran[slot] || (l->ran[other] == l->ran[slot] && i < rank);
     }
     return before;
 }
@@ -302,15 +302,15 @@ static uint32_t rows_before(const struct stream_lane *l, uint32_t place)
 /* Let the streams of clients with many take turns while another client has few. */
 static void limit_clients(struct stream_lane *l, uint64_t now_ns)
 {
-    const struct stream_places *p = l->places;
+    const struct stream_slots *p = l->slots;
     if (p->job_count < 2 || p->running <= ROWS_BESIDE_OTHERS)
         return;
-    stream_shares_count(&l->shares, l->places, now_ns);
+    stream_shares_count(&l->shares, l->slots, now_ns);
     const uint64_t times = (uint64_t)ROWS_TIMES_OTHERS * stream_shares_fewest(&l->shares);
     const uint64_t most = times > ROWS_BESIDE_OTHERS ? times : ROWS_BESIDE_OTHERS;
-    for (uint32_t place = 0; place < p->running && most < p->running; place++)
-        if (l->taken[place] == 1 && rows_before(l, place) >= most)
-            l->taken[place] = SKIPPED;
+    for (uint32_t rank = 0; rank < p->running && most < p->running; rank++)
+        if (l->taken[rank] == 1 && rows_before(l, rank) >= most)
+            l->taken[rank] = SKIPPED;
 }
 
 /* Fill parts, in the slots' order; returns how many. *prompts: does one of them feed more than the element just
@@ -323,9 +323,9 @@ static uint32_t plan_pass(struct stream_lane *l, uint64_t now_ns, bool *prompts)
     share_rows(l);
     limit_clients(l, now_ns);
     l->pass++;
-    for (uint32_t place = 0; place < l->places->running; place++) {
-        const uint32_t index = l->places->order[place], take = l->taken[place];
-        struct stream_slot *s = &l->places->slots[index];
+    for (uint32_t rank = 0; rank < l->slots->running; rank++) {
+        const uint32_t index = l->slots->order[rank], take = l->taken[rank];
+        struct stream_slot *s = &l->slots->slot[index];
         if (take == 0 || take == SKIPPED)
             continue;
         l->ran[index] = l->pass;
@@ -348,7 +348,7 @@ static uint32_t plan_pass(struct stream_lane *l, uint64_t now_ns, bool *prompts)
 
 static struct stream_slot *slot_of(const struct stream_lane *l, const struct engine_part *p)
 {
-    return &l->places->slots[stream_places_slot_of(l->places, p->stream)];
+    return &l->slots->slot[stream_slots_slot_of(l->slots, p->stream)];
 }
 
 /* Add parts for the slots whose leaders have fed all that they were given; the engine does not see these. Returns the
@@ -359,9 +359,8 @@ static uint32_t fork_followers(struct stream_lane *l, uint32_t parts)
     for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
         struct stream_slot *leader = slot_of(l, p);
-        for (uint32_t place = 0; leader->followers > 0 && leader->choice != NULL && place < l->places->running;
-             place++) {
-            struct stream_slot *s = &l->places->slots[l->places->order[place]];
+        for (uint32_t rank = 0; leader->followers > 0 && leader->choice != NULL && rank < l->slots->running; rank++) {
+            struct stream_slot *s = &l->slots->slot[l->slots->order[rank]];
             if (!s->follows || s->leader != leader->index)
                 continue;
             stream_slot_fork(s, leader, p->count);
@@ -389,8 +388,8 @@ static void look_at_all(struct stream_lane *l, uint32_t parts)
         struct stream_slot *s = slot_of(l, p);
         const struct stream_kind *kind = kind_of(s->job);
         s->is_fine = p->logits == NULL || logits_are_finite(p->logits, (size_t)(p->every ? p->count : 1) * BYTE_VALUES);
-        if (s->is_fine && p->logits != NULL && kind->look != NULL)
-            kind->look(s, &logits);
+        if (s->is_fine && p->logits != NULL && kind->sample != NULL)
+            kind->sample(s, &logits);
     }
 }
 
@@ -417,14 +416,14 @@ static enum stream_after use_part(struct stream_lane *l, const struct engine_par
         abort_unfit(s->job, turn->now_ns);
         return STREAM_JOB_OVER;
     }
-    stream_prefix_keep(l->places->prefixes, s);
-    return kind_of(s->job)->use(s, &logits, turn, finish);
+    stream_prefix_keep(l->slots->prefixes, s);
+    return kind_of(s->job)->commit(s, &logits, turn, finish);
 }
 
 /* Has all of a job ended but what is in this slot? */
 static bool is_last(const struct stream_lane *l, uint32_t slot)
 {
-    const struct lane_job *of = &l->places->jobs[l->places->owner[slot]];
+    const struct lane_job *of = &l->slots->jobs[l->slots->owner[slot]];
     return of->running == 1 && of->parked == 0 && of->begun == of->samples;
 }
 
@@ -438,18 +437,18 @@ static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns
         if (s->job == NULL) /* another sample of its job has ended the job */
             continue;
         const struct stream_turn turn = {
-            .now_ns = now_ns, .running = l->places->running, .is_last = is_last(l, s->index)};
+            .now_ns = now_ns, .running = l->slots->running, .is_last = is_last(l, s->index)};
         struct job *j = s->job;
-        const uint32_t before = s->drawn, owner = l->places->owner[s->index];
+        const uint32_t before = s->drawn, owner = l->slots->owner[s->index];
         enum job_finish finish;
         const enum stream_after after = use_part(l, p, &turn, &finish);
         drawn += s->drawn - before;
         if (after == STREAM_SAMPLE_OVER)
-            stream_places_leave(l->places, s->index);
+            stream_slots_leave(l->slots, s->index);
         if (after == STREAM_SAMPLE_OVER && turn.is_last)
             job_finish(j, finish, now_ns);
         if (after == STREAM_JOB_OVER)
-            stream_places_leave_all(l->places, owner);
+            stream_slots_leave_all(l->slots, owner);
         ended += after == STREAM_JOB_OVER || (after == STREAM_SAMPLE_OVER && turn.is_last);
     }
     metrics_counter_add(METRIC_GENERATED_BYTES, l->model->metrics_label, drawn);
@@ -461,13 +460,13 @@ uint32_t stream_lane_step(struct stream_lane *l)
     const uint64_t start_ns = clock_now_ns();
     uint32_t ended = stop_jobs(l, start_ns);
     ended += settle(l, start_ns);
-    if (l->places->running == 0)
+    if (l->slots->running == 0)
         return ended;
 
     bool prompts;
     const uint32_t parts = plan_pass(l, start_ns, &prompts);
     assert(parts > 0);
-    const uint32_t ahead = stream_ahead_plan(l->places, l->taken, l->prompt_rows_max, l->parts + parts);
+    const uint32_t ahead = stream_ahead_plan(l->slots, l->taken, l->prompt_rows_max, l->parts + parts);
     engine_feed(l->model->engine, l->parts, parts + ahead);
     const uint64_t end_ns = clock_now_ns();
     metrics_histogram_observe(prompts ? METRIC_PREFILL : METRIC_DECODE, l->model->metrics_label, end_ns - start_ns);

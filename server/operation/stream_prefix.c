@@ -6,10 +6,10 @@
 
 #include "config/settings.h"
 #include "engine/engine.h"
-#include "server/operation/prefix_cache.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"
+#include "server/operation/prefix_cache.h"
 #include "server/operation/stream_slot.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -29,7 +29,7 @@ struct stream_prefixes {
     const struct stream_model *model;
     size_t every;                      /* bytes between states, at least */
     const struct hosted_model *hosted; /* for its label in the metrics */
-    struct prefix_cache_use told;      /* what the metrics say */
+    struct prefix_cache_use reported;  /* what the metrics say */
 };
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
@@ -68,18 +68,18 @@ enum status stream_prefixes_create(struct stream_prefixes **ret, const struct ho
 }
 
 /* Update the metrics to `now`. */
-static void tell(struct stream_prefixes *p, struct prefix_cache_use now)
+static void stream_prefix_tell(struct stream_prefixes *p, struct prefix_cache_use now)
 {
-    metrics_gauge_add(METRIC_PREFIX_BYTES, p->hosted->metrics_label, (int64_t)(now.bytes - p->told.bytes));
-    metrics_counter_add(METRIC_PREFIX_EVICTIONS, p->hosted->metrics_label, now.evicted - p->told.evicted);
-    p->told = now;
+    metrics_gauge_add(METRIC_PREFIX_BYTES, p->hosted->metrics_label, (int64_t)(now.bytes - p->reported.bytes));
+    metrics_counter_add(METRIC_PREFIX_EVICTIONS, p->hosted->metrics_label, now.evicted - p->reported.evicted);
+    p->reported = now;
 }
 
 void stream_prefixes_free(struct stream_prefixes *p)
 {
     if (p == NULL)
         return;
-    tell(p, (struct prefix_cache_use){.evicted = p->told.evicted});
+    stream_prefix_tell(p, (struct prefix_cache_use){.evicted = p->reported.evicted});
     prefix_cache_free(p->cache);
     free(p->slots);
     free(p);
@@ -190,7 +190,7 @@ void stream_prefix_keep(struct stream_prefixes *p, struct stream_slot *s)
             const uint32_t position = engine_stream_position(p->model->engine, s->window.stream);
             engine_stream_save(p->model->engine, s->window.stream, prefix_cache_state(p->cache));
             (void)prefix_cache_put(p->cache, &x->hash, engine_stream_saved_bytes(p->model->engine, position));
-            tell(p, prefix_cache_use(p->cache));
+            stream_prefix_tell(p, prefix_cache_use(p->cache));
         }
     }
     if (fed == x->size)

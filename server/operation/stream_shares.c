@@ -3,11 +3,11 @@
 #include "server/operation/stream_shares.h"
 
 #include "config/limits.h"
-#include "server/operation/stream_places.h"
+#include "server/operation/stream_slots.h"
 #include "server/request/job.h"
 
 /* The first job of that client, of those in the first `end` places of jobs; `end`: it has none there. */
-static uint32_t find(const struct stream_places *p, const struct client_id *client, uint32_t end)
+static uint32_t stream_shares_find(const struct stream_slots *p, const struct client_id *client, uint32_t end)
 {
     uint32_t at = 0;
     while (at < end &&
@@ -16,16 +16,16 @@ static uint32_t find(const struct stream_places *p, const struct client_id *clie
     return at;
 }
 
-void stream_shares_count(struct stream_shares *s, struct stream_places *p, uint64_t now_ns)
+void stream_shares_count(struct stream_shares *s, struct stream_slots *p, uint64_t now_ns)
 {
-    *s = (struct stream_shares){.places = p, .now_ns = now_ns, .most = INT64_MAX};
+    *s = (struct stream_shares){.slots = p, .now_ns = now_ns, .most = INT64_MAX};
     for (uint32_t i = 0, seen = 0; seen < p->job_count; i++) {
         struct lane_job *j = &p->jobs[i];
         if (j->job == NULL)
             continue;
         seen++;
         s->end = i + 1;
-        j->first = find(p, &j->job->item.client, i);
+        j->first = stream_shares_find(p, &j->job->item.client, i);
         struct stream_share *share = &p->jobs[j->first].share;
         if (j->first == i)
             *share = (struct stream_share){.client = &j->job->item.client};
@@ -37,20 +37,20 @@ void stream_shares_count(struct stream_shares *s, struct stream_places *p, uint6
 /* Of a client that need not be in the lane. */
 static struct stream_share share_of(const struct stream_shares *s, const struct client_id *client)
 {
-    const uint32_t at = find(s->places, client, s->end);
-    return at < s->end ? s->places->jobs[at].share : (struct stream_share){.client = client};
+    const uint32_t at = stream_shares_find(s->slots, client, s->end);
+    return at < s->end ? s->slots->jobs[at].share : (struct stream_share){.client = client};
 }
 
 static const struct stream_share *share_of_job(const struct stream_shares *s, uint32_t owner)
 {
-    return &s->places->jobs[s->places->jobs[owner].first].share;
+    return &s->slots->jobs[s->slots->jobs[owner].first].share;
 }
 
 uint32_t stream_shares_fewest(const struct stream_shares *s)
 {
     uint32_t fewest = UINT32_MAX;
-    for (uint32_t place = 0; place < s->places->running; place++) {
-        const uint32_t running = share_of_job(s, s->places->owner[s->places->order[place]])->running;
+    for (uint32_t rank = 0; rank < s->slots->running; rank++) {
+        const uint32_t running = share_of_job(s, s->slots->owner[s->slots->order[rank]])->running;
         fewest = running < fewest ? running : fewest;
     }
     return fewest;
@@ -62,7 +62,7 @@ uint32_t stream_shares_fewest(const struct stream_shares *s)
  * most, then of the newest job, and of that the last sample. */
 static bool gives_way_before(const struct stream_shares *s, uint32_t slot, uint32_t other)
 {
-    const struct stream_places *p = s->places;
+    const struct stream_slots *p = s->slots;
     const struct lane_job *a = &p->jobs[p->owner[slot]], *b = &p->jobs[p->owner[other]];
     const uint32_t of_a = share_of_job(s, p->owner[slot])->running, of_b = share_of_job(s, p->owner[other])->running;
     if (of_a != of_b)
@@ -71,21 +71,21 @@ static bool gives_way_before(const struct stream_shares *s, uint32_t slot, uint3
         return a->running > b->running;
     if (a->number != b->number)
         return a->number > b->number;
-    return p->slots[slot].sample > p->slots[other].sample;
+    return p->slot[slot].sample > p->slot[other].sample;
 }
 
 /* The slot for a stream of `mine`, whose job has `running` slots, when none is free. */
 static int slot_to_take(const struct stream_shares *s, const struct stream_share *mine, uint32_t running)
 {
-    const struct stream_places *p = s->places;
+    const struct stream_slots *p = s->slots;
     int best = STREAM_NONE;
-    for (uint32_t place = 0; place < p->running; place++) {
-        const uint32_t slot = p->order[place];
+    for (uint32_t rank = 0; rank < p->running; rank++) {
+        const uint32_t slot = p->order[rank];
         const struct stream_share *theirs = share_of_job(s, p->owner[slot]);
         const bool is_own = client_id_is_same(theirs->client, mine->client);
         const bool has_more =
             is_own ? p->jobs[p->owner[slot]].running >= running + 2 : theirs->running >= mine->running + 2;
-        if (has_more && stream_places_can_park(p, slot) &&
+        if (has_more && stream_slots_can_park(p, slot) &&
             (best == STREAM_NONE || gives_way_before(s, slot, (uint32_t)best)))
             best = (int)slot;
     }
@@ -95,13 +95,13 @@ static int slot_to_take(const struct stream_shares *s, const struct stream_share
 /* The slot whose stream has run longest, and long enough, of `mine` or, if that has none, of anybody. */
 static int slot_in_turn(const struct stream_shares *s, const struct stream_share *mine)
 {
-    const struct stream_places *p = s->places;
+    const struct stream_slots *p = s->slots;
     int best = STREAM_NONE;
-    for (uint32_t place = 0; place < p->running; place++) {
-        const uint32_t slot = p->order[place];
+    for (uint32_t rank = 0; rank < p->running; rank++) {
+        const uint32_t slot = p->order[rank];
         const bool is_own = client_id_is_same(share_of_job(s, p->owner[slot])->client, mine->client);
         if ((mine->running == 0 || is_own) && s->now_ns - p->taken_ns[slot] >= STREAM_TURN_NS &&
-            stream_places_can_park(p, slot) && (best == STREAM_NONE || p->taken_ns[slot] < p->taken_ns[best]))
+            stream_slots_can_park(p, slot) && (best == STREAM_NONE || p->taken_ns[slot] < p->taken_ns[best]))
             best = (int)slot;
     }
     return best;
@@ -111,7 +111,7 @@ static int slot_in_turn(const struct stream_shares *s, const struct stream_share
  * change places. */
 static bool may_come(const struct stream_shares *s, const struct stream_share *mine)
 {
-    const struct stream_places *p = s->places;
+    const struct stream_slots *p = s->slots;
     const uint32_t left = p->slots_max + p->parked_max - p->running - p->parked_count,
                    theirs = mine->running + mine->parked;
     return p->parked_count + 2 <= p->parked_max && (theirs == 0 || theirs < left);
@@ -135,13 +135,13 @@ uint32_t stream_shares_running(const struct stream_shares *s, const struct clien
 
 void stream_shares_put_first(struct stream_shares *s, const struct stream_move *next)
 {
-    s->most = (int64_t)share_of_job(s, next->owner)->running - (s->places->jobs[next->owner].running > 0 ? 0 : 1);
+    s->most = (int64_t)share_of_job(s, next->owner)->running - (s->slots->jobs[next->owner].running > 0 ? 0 : 1);
 }
 
 int64_t stream_shares_load(void *shares, const struct client_id *client)
 {
     const struct stream_shares *s = shares;
-    const struct stream_places *p = s->places;
+    const struct stream_slots *p = s->slots;
     const uint32_t running = stream_shares_running(s, client);
     if (p->job_count == p->jobs_max || running > s->most)
         return -1;
@@ -151,7 +151,7 @@ int64_t stream_shares_load(void *shares, const struct client_id *client)
 }
 
 /* The one of the job's that was parked first; STREAM_NONE: none is. */
-static int first_parked(const struct stream_places *p, uint32_t owner)
+static int first_parked(const struct stream_slots *p, uint32_t owner)
 {
     for (uint32_t i = 0; i < p->parked_count; i++)
         if (p->parked[i].owner == owner)
@@ -162,7 +162,7 @@ static int first_parked(const struct stream_places *p, uint32_t owner)
 /* Does a sample of job `a` come before one of `b`? */
 static bool comes_before(const struct stream_shares *s, uint32_t a, uint32_t b)
 {
-    const struct lane_job *of_a = &s->places->jobs[a], *of_b = &s->places->jobs[b];
+    const struct lane_job *of_a = &s->slots->jobs[a], *of_b = &s->slots->jobs[b];
     const uint32_t clients_a = share_of_job(s, a)->running, clients_b = share_of_job(s, b)->running;
     if (clients_a != clients_b)
         return clients_a < clients_b;
@@ -173,7 +173,7 @@ static bool comes_before(const struct stream_shares *s, uint32_t a, uint32_t b)
 
 bool stream_shares_next(const struct stream_shares *s, struct stream_move *ret)
 {
-    const struct stream_places *p = s->places;
+    const struct stream_slots *p = s->slots;
     bool found = false;
     for (uint32_t i = 0, seen = 0; seen < p->job_count; i++) {
         const struct lane_job *j = &p->jobs[i];
@@ -198,7 +198,7 @@ bool stream_shares_next(const struct stream_shares *s, struct stream_move *ret)
 
 bool stream_shares_turn(const struct stream_shares *s, struct stream_move *ret)
 {
-    const struct stream_places *p = s->places;
+    const struct stream_slots *p = s->slots;
     for (uint32_t i = 0; i < p->parked_count; i++) {
         const uint32_t owner = p->parked[i].owner;
         const int slot = slot_in_turn(s, share_of_job(s, owner));

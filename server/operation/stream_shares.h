@@ -19,20 +19,20 @@
 
 #include "server/core/client_id.h"
 
-struct stream_places;
+struct stream_slots;
 
 enum { STREAM_NONE = -1 };
 
 /* Of a moment; what each client has is with its first job in the places (struct stream_share). */
 struct stream_shares {
-    struct stream_places *places;
+    struct stream_slots *slots;
     uint32_t end; /* of the jobs */
     uint64_t now_ns;
     int64_t most; /* that a client in the queue may have for its job to be next */
 };
 
 /* Count anew, after anything has changed in the lane; to be called before the functions below. `p` outlives it. */
-void stream_shares_count(struct stream_shares *s, struct stream_places *p, uint64_t now_ns);
+void stream_shares_count(struct stream_shares *s, struct stream_slots *p, uint64_t now_ns);
 
 /* How many slots the client has that has fewest of those with any. UINT32_MAX: none has. */
 uint32_t stream_shares_fewest(const struct stream_shares *s);

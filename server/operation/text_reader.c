@@ -267,7 +267,7 @@ enum job_event text_reader_next(struct text_reader *r, struct text_piece *p)
             r->pending = NOTHING;
             if (read_piece(r, p))
                 return JOB_EVENT_BYTES;
-        } else if (r->samples[sample].held > 0 && !(r->reading.is_cut_off && r->job->in.withholds)) {
+        } else if (r->samples[sample].held > 0 && !(r->reading.is_cut_off && r->job->in.hold_partial_stop)) {
             (void)make_piece(r, &r->read, sample, 0, true, p);
             return JOB_EVENT_BYTES;
         } else {
@@ -280,7 +280,7 @@ enum job_event text_reader_next(struct text_reader *r, struct text_piece *p)
     }
 }
 
-/* ---- whole texts ------------------------------------------------------------------------------------------------- */
+/* ---- whole texts ------------------------------------------------------------------------------------------------ */
 
 static bool begin_whole(struct whole_text *t, bool bytes)
 {

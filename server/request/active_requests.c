@@ -1,10 +1,10 @@
 /* active_requests.c - the requests in progress as other threads see them: a list in the order in which they were shown.
  * See request.h.
  *
- * Runs on HTTP threads, and requests_see_all on the main one. The lock is held for a few instructions by those who enter
- * and leave, and by who sees all of them: a millisecond for some thousand. What is listed has not ended: the
- * request, its job and its connection stay until the lock is given up.
- * Lock order: the list's -> watcher, the list's -> job. */
+ * Runs on HTTP threads, and requests_see_all on the main one. The lock is held for a few instructions by those who
+ * enter and leave, and by who sees all of them: a millisecond for some thousand. What is listed has not ended: the
+ * request, its job and its connection stay until the lock is given up. Lock order: the list's -> watcher, the list's ->
+ * job. */
 #include <assert.h>
 
 #include "server/core/clock.h"

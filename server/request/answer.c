@@ -25,23 +25,23 @@
 #define STREAM_BLOCK_BYTES 16384  /* most that the library takes from a stream at a time */
 #define STALLED_NS CLOCK_NS_PER_S /* a reader that takes nothing for that long is slow */
 
-/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
 
-static struct request *request_of(const struct room_place *p)
+static struct request *request_of(const struct quota_share *p)
 {
     return (struct request *)(void *)((char *)p - offsetof(struct request, answer));
 }
 
-static struct room_look look_at(const struct room_place *p, uint64_t now_ns)
+static struct quota_view answer_look_at(const struct quota_share *p, uint64_t now_ns)
 {
     const uint64_t since_ns = atomic_load_explicit(&request_of(p)->sends_ns, memory_order_relaxed);
     if (since_ns == 0)
-        return (struct room_look){.ease = ROOM_STAYS};
+        return (struct quota_view){.ease = QUOTA_STAYS};
     const uint64_t stalled_ns = now_ns > since_ns ? now_ns - since_ns : 0;
-    return (struct room_look){.ease = stalled_ns >= STALLED_NS ? ROOM_IDLE : ROOM_BUSY, .order = stalled_ns};
+    return (struct quota_view){.ease = stalled_ns >= STALLED_NS ? QUOTA_IDLE : QUOTA_BUSY, .order = stalled_ns};
 }
 
-static void end_answer(struct room_place *p)
+static void end_answer(struct quota_share *p)
 {
     metrics_counter_add(METRIC_READERS_CUT, 0, 1);
     http_cut(request_of(p)->connection, ERR_NOMEM);
@@ -51,12 +51,12 @@ void answers_begin(struct requests *all)
 {
     const uint64_t most = (uint64_t)all->service->settings->answers_memory_max_mb << 20,
                    ending = most / ANSWERS_ENDING_PART;
-    const struct room_rules rules = {.most = most - ending,
-                                     .most_of_client = most - ending - (most - ending) / ANSWERS_KEPT_PART,
-                                     .ending_most = ending,
-                                     .look = look_at,
-                                     .end = end_answer};
-    room_init(&all->answers, &rules);
+    const struct quota_rules rules = {.most = most - ending,
+                                      .most_of_client = most - ending - (most - ending) / ANSWERS_KEPT_PART,
+                                      .ending_most = ending,
+                                      .view = answer_look_at,
+                                      .end = end_answer};
+    quota_init(&all->answers, &rules);
 }
 
 enum status request_reserve_answer(struct request *x, size_t bytes, struct error *err)
@@ -64,11 +64,11 @@ enum status request_reserve_answer(struct request *x, size_t bytes, struct error
     if (bytes <= HTTP_ANSWER_SMALL_BYTES || bytes <= x->answer.units)
         return OK;
     const uint64_t more = bytes - x->answer.units;
-    switch (room_take(&x->all->answers, &x->answer, &x->sharer, more)) {
-    case ROOM_FITS:
+    switch (quota_take(&x->all->answers, &x->answer, &x->quota_owner, more)) {
+    case QUOTA_FITS:
         metrics_gauge_add(METRIC_ANSWER_BYTES, 0, (int64_t)more);
         return OK;
-    case ROOM_NEVER:
+    case QUOTA_NEVER:
         return error_set(err, ERR_ARGUMENT,
                          "the answer may take %zu bytes, more than a client may have of the %u MiB for all answers "
                          "(answers_memory_max_mb)",
@@ -80,14 +80,14 @@ enum status request_reserve_answer(struct request *x, size_t bytes, struct error
 
 void request_release_answer(struct request *x)
 {
-    if (x->answer.holder == NULL)
+    if (x->answer.owner == NULL)
         return;
     metrics_gauge_add(METRIC_ANSWER_BYTES, 0, -(int64_t)x->answer.units);
     http_note_freed(x->http, x->answer.units);
-    room_leave(&x->all->answers, &x->answer);
+    quota_release(&x->all->answers, &x->answer);
 }
 
-/* ---- the answer -------------------------------------------------------------------------------------------------- */
+/* ---- the answer ------------------------------------------------------------------------------------------------- */
 
 /* CORS headers, for browsers that show another site's page. */
 static bool add_cors_headers(const struct request *x, struct MHD_Response *r)
@@ -164,7 +164,7 @@ enum status request_reply(struct request *x, unsigned status, const char *type, 
         reply_send_error(x, &err); /* a short one */
         return OK;
     }
-    if (x->answer.holder != NULL)
+    if (x->answer.owner != NULL)
         atomic_store_explicit(&x->sends_ns, clock_now_ns(), memory_order_relaxed);
     struct MHD_Response *r = MHD_create_response_from_buffer(bytes, body, MHD_RESPMEM_MUST_FREE);
     if (r == NULL)

@@ -135,7 +135,7 @@ enum status authorise_job(struct request *x, struct error *err)
         return st;
     x->grant.use.so_far = generated_of;
     x->grant.use.arg = &x->job;
-    x->grant.use.most = x->job.most;
+    x->grant.use.most = x->job.max_output;
     if (auth_use_begin(&x->grant, clock_now_ns(), x->body.received + x->picture_bytes, &wait_s) == OK)
         return OK;
     return refuse_rate(x, wait_s, err);

@@ -17,8 +17,8 @@ enum status authorise(struct request *x, struct error *err);
  * rate limit, and from then on those that it generates. Errors: as authorise_priority; ERR_RATE: the key's requests
  * already have too much ahead of them. */
 enum status authorise_job(struct request *x, struct error *err);
-/* At the request's end: account for the bytes that it received and generated, as far as that is not done yet, and, if it
- * had a job, for its pictures. */
+/* At the request's end: account for the bytes that it received and generated, as far as that is not done yet, and, if
+ * it had a job, for its pictures. */
 void authorise_end(struct request *x, uint64_t generated, bool had_job);
 /* May the request use the model `name`, which it calls `asked`, as the message does? Errors: ERR_FORBIDDEN. */
 enum status authorise_model(const struct request *x, const char *name, const char *asked, struct error *err);

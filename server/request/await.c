@@ -21,7 +21,7 @@ static uint64_t note_event(struct request *x, enum watch_event event, uint64_t n
     const uint64_t ping_ns = ping_ns_of(x), spoke_ns = atomic_load_explicit(&x->spoke_ns, memory_order_relaxed);
     uint64_t next_ns = j->deadline_ns;
     if (event == WATCH_CLIENT_LEFT)
-        job_cancel(j, ERR_CANCELLED);
+        job_cancel(j, ERR_CLIENT_GONE);
     if (now_ns >= j->deadline_ns) {
         job_cancel(j, ERR_TIMEOUT);
         next_ns = 0;

@@ -12,25 +12,25 @@ enum { FIRST_BYTES = 4096 }; /* a JSON body fits; a picture doubles it a few tim
 
 #define RATE_GRACE_NS (CLOCK_NS_PER_S / 10) /* what has just begun has no rate yet */
 
-/* ---- all of them ------------------------------------------------------------------------------------------------- */
+/* ---- all of them ------------------------------------------------------------------------------------------------ */
 
-static struct body *body_of(const struct room_place *p)
+static struct body *body_of(const struct quota_share *p)
 {
-    return (struct body *)(void *)((char *)p - offsetof(struct body, place));
+    return (struct body *)(void *)((char *)p - offsetof(struct body, share));
 }
 
 /* The slowest goes first. */
-static struct room_look look_at(const struct room_place *p, uint64_t now_ns)
+static struct quota_view body_look_at(const struct quota_share *p, uint64_t now_ns)
 {
     struct body *b = body_of(p);
     if (atomic_load_explicit(&b->is_whole, memory_order_relaxed))
-        return (struct room_look){.ease = ROOM_STAYS};
+        return (struct quota_view){.ease = QUOTA_STAYS};
     const double seconds = (double)(now_ns - b->begun_ns + RATE_GRACE_NS) / (double)CLOCK_NS_PER_S;
     const double rate = (double)atomic_load_explicit(&b->received, memory_order_relaxed) / seconds;
-    return (struct room_look){.ease = ROOM_BUSY, .order = UINT64_MAX - (uint64_t)rate};
+    return (struct quota_view){.ease = QUOTA_BUSY, .order = UINT64_MAX - (uint64_t)rate};
 }
 
-static void end(struct room_place *p)
+static void end(struct quota_share *p)
 {
     struct body *b = body_of(p);
     metrics_counter_add(METRIC_UPLOADS_CUT, 0, 1);
@@ -46,26 +46,26 @@ void bodies_init(struct bodies *all, uint64_t most, size_t size_max, void (*cut)
 {
     const uint64_t small = most / BODIES_SMALL_PART, ending = larger(most / BODIES_ENDING_PART, size_max);
     const uint64_t large = most > small + ending ? larger(most - small - ending, size_max) : size_max;
-    const struct room_rules rules = {.most = large,
-                                     .most_of_client = larger(large - large / BODIES_KEPT_PART, size_max),
-                                     .ending_most = ending,
-                                     .look = look_at,
-                                     .end = end};
+    const struct quota_rules rules = {.most = large,
+                                      .most_of_client = larger(large - large / BODIES_KEPT_PART, size_max),
+                                      .ending_most = ending,
+                                      .view = body_look_at,
+                                      .end = end};
     *all = (struct bodies){.small_most = small, .size_max = size_max, .cut = cut};
-    room_init(&all->room, &rules);
+    quota_init(&all->quota, &rules);
 }
 
 void bodies_clear(struct bodies *all)
 {
-    room_clear(&all->room);
+    quota_clear(&all->quota);
 }
 
-/* ---- one --------------------------------------------------------------------------------------------------------- */
+/* ---- one -------------------------------------------------------------------------------------------------------- */
 
 static bool take_small(struct body *b, size_t capacity, struct bodies *all)
 {
     const uint64_t more = capacity - b->small;
-    if (capacity > BODY_SMALL_BYTES || b->place.holder != NULL)
+    if (capacity > BODY_SMALL_BYTES || b->share.owner != NULL)
         return false;
     if (atomic_fetch_add(&all->small, more) + more > all->small_most) {
         (void)atomic_fetch_sub(&all->small, more);
@@ -84,11 +84,11 @@ static void give_small(struct body *b, struct bodies *all)
 /* Once it is large, all of it counts as such. */
 static bool take_large(struct body *b, size_t capacity, struct bodies *all, const struct client_id *client)
 {
-    if (b->place.holder == NULL) {
+    if (b->share.owner == NULL) {
         b->all = all;
         b->begun_ns = clock_now_ns();
     }
-    if (room_take(&all->room, &b->place, client, capacity - b->place.units) != ROOM_FITS)
+    if (quota_take(&all->quota, &b->share, client, capacity - b->share.units) != QUOTA_FITS)
         return false;
     give_small(b, all);
     return true;
@@ -143,8 +143,8 @@ void body_move(struct body *from, struct body *to)
     to->small = from->small;
     to->all = from->all;
     to->begun_ns = from->begun_ns;
-    if (from->place.holder != NULL)
-        room_move(&from->all->room, &from->place, &to->place);
+    if (from->share.owner != NULL)
+        quota_move(&from->all->quota, &from->share, &to->share);
     from->bytes = NULL;
     from->size = from->capacity = from->small = 0;
 }
@@ -158,7 +158,7 @@ void body_drop(struct body *b, struct bodies *all)
     b->size = b->capacity = 0;
     if (b->small > 0)
         give_small(b, all);
-    room_leave(&all->room, &b->place);
+    quota_release(&all->quota, &b->share);
 }
 
 void body_error(const struct body *b, size_t size_max, struct error *err)

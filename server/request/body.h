@@ -13,13 +13,13 @@
 
 #include "config/status.h"
 #include "server/core/client_id.h"
-#include "server/http/room.h"
+#include "server/http/quota.h"
 
 struct body;
 
 /* The memory of all bodies together. */
 struct bodies {
-    struct room room;            /* of bytes, for what is not small */
+    struct quota quota;          /* of bytes, for what is not small */
     _Atomic uint64_t small;      /* bytes of small bodies */
     uint64_t small_most;         /* of them */
     size_t size_max;             /* of a body */
@@ -33,10 +33,10 @@ struct body {
     _Atomic uint64_t received; /* kept or not; any thread may look */
     enum status status;        /* ERR_TOO_LARGE, ERR_NOMEM: the bytes were dropped */
     /* body.c's own */
-    struct bodies *all;      /* once it has a place */
-    size_t small;            /* bytes of it that count as small */
-    struct room_place place; /* the others */
-    uint64_t begun_ns;       /* when it came to have others */
+    struct bodies *all;       /* once it has a share */
+    size_t small;             /* bytes of it that count as small */
+    struct quota_share share; /* the others */
+    uint64_t begun_ns;        /* when it came to have others */
     atomic_bool is_whole;
 };
 

@@ -58,7 +58,7 @@ static bool accepts(const char *accept, const char *type)
 
 bool events_wanted(const struct request *x, enum field_switch said)
 {
-    return said != FIELD_UNSAID ? said == FIELD_TRUE : accepts(request_header(x, "Accept"), EVENT_STREAM);
+    return said != FIELD_ABSENT ? said == FIELD_TRUE : accepts(request_header(x, "Accept"), EVENT_STREAM);
 }
 
 enum status events_reply(struct request *x, request_reader *reader, struct error *err)

@@ -12,7 +12,7 @@
 
 enum { PORT_DIGITS_MAX = 5, PORT_MAX = 65535 };
 
-/* ---- one host ---------------------------------------------------------------------------------------------------- */
+/* ---- one host --------------------------------------------------------------------------------------------------- */
 
 /* IPv6 between brackets. A zone, as in fe80::1%eth0, says which interface of the sender leads there, nothing more. */
 static bool read_ipv6(struct host *h)
@@ -86,7 +86,7 @@ bool host_read_origin(struct host *ret, const char *origin)
     return scheme != 0 && host_read(ret, origin + scheme, strlen(origin + scheme));
 }
 
-/* ---- the setting ------------------------------------------------------------------------------------------------- */
+/* ---- the setting ------------------------------------------------------------------------------------------------ */
 
 /* An item *.NAME, which stands for all names below NAME. */
 static bool read_below(struct host *ret, const struct list_item *item)

@@ -113,12 +113,12 @@ void *job_begin(struct job *j, const struct job_kind *kind, size_t bytes, struct
     (void)pthread_mutex_lock(&j->lock); /* others may look */
     j->kind = kind;
     j->op = op;
-    j->streams = j->moves = j->is_from_outside = j->saves = j->commits = j->ping = false;
+    j->streams = j->resumable = j->is_from_outside = j->saves = j->commits = j->ping = false;
     j->engine_cost = j->dropped = j->samples = 0;
-    j->given = j->answer_bytes = 0;
-    j->most = 0;
+    j->input_len = j->answer_bytes = 0;
+    j->max_output = 0;
     j->item = (struct queue_item){.kind = 0};
-    j->work = (struct job_work){.prepare = NULL};
+    j->work = (struct job_work){.preprocess = NULL};
     j->result = (struct job_result){.status = OK};
     j->state = JOB_NONE;
     (void)pthread_mutex_unlock(&j->lock);
@@ -264,7 +264,7 @@ struct job_look job_look(struct job *j)
         .first_ns = j->result.first_ns,
         .generated = j->result.generated,
         .deadline_ns = j->deadline_ns,
-        .moves = j->moves,
+        .resumable = j->resumable,
     };
     (void)pthread_mutex_unlock(&j->lock);
     return look;
@@ -335,7 +335,7 @@ static void job_end(struct job *j, enum status st, enum job_finish finish, const
 
 void job_finish(struct job *j, enum job_finish finish, uint64_t now_ns)
 {
-    if (j->work.workers == NULL || !j->work.goes_on(j, finish, now_ns))
+    if (j->work.workers == NULL || !j->work.hand_off(j, finish, now_ns))
         job_complete(j, finish, now_ns);
 }
 
@@ -349,9 +349,9 @@ static const char *reason_text(enum status st)
     switch (st) {
     case ERR_TIMEOUT:
         return "the request's deadline passed before there was an answer";
-    case ERR_CANCELLED:
+    case ERR_CLIENT_GONE:
         return "the client closed the connection";
-    case ERR_STOPPED:
+    case ERR_CANCELLED_BY_ADMIN:
         return "an administrator cancelled the request";
     case ERR_UNAVAILABLE:
         return "the server is shutting down";
@@ -368,8 +368,8 @@ void job_abort(struct job *j, enum status st, const char *message, uint64_t now_
     const bool begun = j->result.generated > 0;
     if (begun && st == ERR_TIMEOUT && (j->kind->ends_late || j->streams))
         job_finish(j, FINISH_TIMEOUT, now_ns);
-    else if (begun && j->streams && (st == ERR_CANCELLED || st == ERR_STOPPED || st == ERR_UNAVAILABLE))
-        job_end(j, OK, st == ERR_UNAVAILABLE && j->moves ? FINISH_MOVED : FINISH_CANCELLED, "", now_ns);
+    else if (begun && j->streams && (st == ERR_CLIENT_GONE || st == ERR_CANCELLED_BY_ADMIN || st == ERR_UNAVAILABLE))
+        job_end(j, OK, st == ERR_UNAVAILABLE && j->resumable ? FINISH_MOVED : FINISH_CANCELLED, "", now_ns);
     else
         job_end(j, st, FINISH_CANCELLED, message != NULL ? message : reason_text(st), now_ns);
 }

@@ -76,26 +76,26 @@ struct job_result {
 /* What workers do for a job, before the engine or after it (workers.h). */
 struct job_work {
     /* Each is called at most once, with no lock held. NULL: there is nothing to do before the engine, or after it. When
-     * `prepare` returns OK, the job is ready for the engine, and `kept` is set. Their errors end the job, with the
-     * param; what must stop says why (job_stop_reason). */
-    enum status (*prepare)(struct job *j, struct error *err);
-    enum status (*conclude)(struct job *j, struct error *err);
-    void *arg;                        /* that they work with */
-    uint64_t prepare_ns, conclude_ns; /* how long they take, roughly: what the queues of workers go by */
-    uint64_t prepare_bytes;           /* most memory for pixels that `prepare` takes, of which it keeps `kept` ... */
-    uint64_t kept;                    /* ... until workers_give_back or the end of `conclude` */
-    uint64_t conclude_bytes;          /* most that `conclude` takes beside that; not 0 only where nothing is kept */
-    uint32_t pictures;                /* for a batch of the engine's; 0: it does not go into batches */
+     * `preprocess` returns OK, the job is ready for the engine, and `retained` is set. Their errors end the job, with
+     * the param; what must stop says why (job_stop_reason). */
+    enum status (*preprocess)(struct job *j, struct error *err);
+    enum status (*postprocess)(struct job *j, struct error *err);
+    void *arg;                              /* that they work with */
+    uint64_t preprocess_ns, postprocess_ns; /* how long they take, roughly: what the queues of workers go by */
+    uint64_t preprocess_bytes;  /* most memory for pixels that `preprocess` takes, of which it keeps `retained` ... */
+    uint64_t retained;          /* ... until workers_give_back or the end of `postprocess` */
+    uint64_t postprocess_bytes; /* most that `postprocess` takes beside that; not 0 only where nothing is kept */
+    uint32_t pictures;          /* for a batch of the engine's; 0: it does not go into batches */
     bool commits; /* what comes of the engine's work is not given up any more, not even when it is late: it is kept */
     /* workers.c's; NULL: no worker has the job, nor had it */
     struct workers *workers;
     /* The engine has ended the job with an answer: true: a worker goes on with it, and ends it. Asked again of a job
      * that has been with one, it says false. */
-    bool (*goes_on)(struct job *j, enum job_finish finish, uint64_t now_ns);
+    bool (*hand_off)(struct job *j, enum job_finish finish, uint64_t now_ns);
     struct queue *engine; /* where it goes from here; NULL: nowhere */
     uint32_t lane;
     uint64_t held; /* of the budget */
-    bool is_ahead, is_concluded;
+    bool is_ahead, is_postprocessed;
     enum job_finish finish;
 };
 
@@ -105,15 +105,15 @@ struct job {
     void *op;                   /* the kind's own struct */
     struct hosted_model *model; /* one reference; NULL: it needs no model */
     bool streams;               /* its answer begins before it is done */
-    bool moves;                 /* its client goes on elsewhere, where the daemon stops */
+    bool resumable;             /* its client goes on elsewhere, where the daemon stops */
     uint32_t engine_cost;       /* its item's in an engine's queue: places in batches; a job of streams counts as 1 */
-    size_t given;               /* elements (bytes, sub-pixels) in the request; 0: it has none */
+    size_t input_len;           /* elements (bytes, sub-pixels) in the request; 0: it has none */
     uint32_t dropped;           /* of these, what the context has no room for */
     uint32_t samples;           /* that take slots; 0: one */
     bool is_from_outside; /* it goes on from a state that a client has sent: one that may be made up, finite, and still
                              lead to logits that are not */
     bool saves;           /* its streams' states, also where it is cut off (struct stream_kind) */
-    uint64_t most;        /* that it may generate; 0: it generates none */
+    uint64_t max_output;  /* that it may generate; 0: it generates none */
     bool keeps_prefixes;  /* its prompts leave states in the cache and start from some, those of this owner: */
     struct client_id prefix_owner;
     size_t answer_bytes; /* what it takes until its output is read; 0: little, or told with the answer */
@@ -153,8 +153,8 @@ enum status job_defer(struct job *j, void (*fn)(void *arg), void *arg, struct er
 
 /* The model that it is for, once and for all; takes over a reference of the caller's. */
 void job_take_model(struct job *j, struct hosted_model *model);
-/* What is to be done next: nothing else is under way. Clears what the last one had, and returns `bytes` of job_alloc for
- * its own struct, j->op; NULL: ERR_NOMEM. */
+/* What is to be done next: nothing else is under way. Clears what the last one had, and returns `bytes` of job_alloc
+ * for its own struct, j->op; NULL: ERR_NOMEM. */
 void *job_begin(struct job *j, const struct job_kind *kind, size_t bytes, struct error *err);
 
 /* Put the job into a lane of the queue, that of its model; at most once. Errors: ERR_FULL, ERR_UNAVAILABLE (closed):
@@ -199,7 +199,7 @@ struct job_look {
     uint64_t first_ns;                 /* when the first element was generated; 0: not yet */
     uint32_t generated;                /* elements of a text or picture, done or not */
     uint64_t deadline_ns;
-    bool moves;
+    bool resumable;
 };
 struct job_look job_look(struct job *j);
 

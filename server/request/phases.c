@@ -202,14 +202,14 @@ static enum next check_headers(struct request *x, struct error *err)
     return st == OK ? GO_ON : REFUSED;
 }
 
-static enum next show(struct request *x, struct error *err)
+static enum next phases_show(struct request *x, struct error *err)
 {
     (void)err;
     request_show(x);
     return GO_ON;
 }
 
-/* ---- with the body ------------------------------------------------------------------------------------------------ */
+/* ---- with the body ---------------------------------------------------------------------------------------------- */
 
 static enum next await_body(struct request *x, struct error *err)
 {
@@ -234,7 +234,7 @@ static enum next take_step(struct request *x, struct error *err)
     return x->status != 0 ? ANSWERED : GO_ON;
 }
 
-/* ---- with a job that the step has made; what others make is submitted where it is made ---------------------------- */
+/* ---- with a job that the step has made; what others make is submitted where it is made -------------------------- */
 
 static enum next check_rights(struct request *x, struct error *err)
 {
@@ -257,7 +257,7 @@ static enum next await_job(struct request *x, struct error *err)
     return job_await(&x->job) ? STEP_AGAIN : WAIT;
 }
 
-/* ---- all ----------------------------------------------------------------------------------------------------------- */
+/* ---- all -------------------------------------------------------------------------------------------------------- */
 
 static enum next (*const phases[])(struct request *x, struct error *err) = {
     check_framing,  /* one length, or chunks */
@@ -267,7 +267,7 @@ static enum next (*const phases[])(struct request *x, struct error *err) = {
     find_method,    /* what the route takes */
     check_key,      /* who asks, and may they call this API? their rate of requests */
     check_headers,  /* query, types, length */
-    show,           /* to those who ask what is under way */
+    phases_show,    /* to those who ask what is under way */
     await_body,     /* the body */
     check_room,     /* in the queue, before any work is spent on it */
     take_step,      /* the route's own: model, limits and fields; it begins a job, or answers */

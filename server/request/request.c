@@ -85,7 +85,7 @@ void request_drop_body(struct request *x)
 
 void request_count_as(struct request *x, const struct client_id *client)
 {
-    x->sharer = *client;
+    x->quota_owner = *client;
 }
 
 static enum MHD_Result framing_step(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_bytes,

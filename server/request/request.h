@@ -20,7 +20,7 @@
 #include "server/core/watcher.h"
 #include "server/http/http.h"
 #include "server/http/proxies.h"
-#include "server/http/room.h"
+#include "server/http/quota.h"
 #include "server/request/body.h"
 #include "server/request/job.h"
 #include "server/request/traceparent.h"
@@ -34,8 +34,8 @@ struct route;
 struct service;
 struct settings;
 
-/* What a route does: it answers, or waits for a job and names the step that is next (request_await, request_run_job), or
- * returns an error, which is then the answer. */
+/* What a route does: it answers, or waits for a job and names the step that is next (request_await, request_run_job),
+ * or returns an error, which is then the answer. */
 typedef enum status request_step(struct request *x, struct error *err);
 
 /* What a stream's reader returns: a piece of text, nothing before the job's next news, or the end; or it cannot go on,
@@ -84,7 +84,7 @@ struct request {
 
     /* who asks */
     struct proxies_address address; /* constant: the peer's, or what trusted proxies say */
-    struct client_id sharer;        /* as whose what it takes counts: that address, or what request_count_as says */
+    struct client_id quota_owner;   /* as whose what it takes counts: that address, or what request_count_as says */
     struct auth_grant grant;        /* the key that let it in, if keys are required */
     struct client_id client;        /* who is behind it: that key or, where none is required, an address */
 
@@ -115,7 +115,7 @@ struct request {
     size_t piece_bytes, piece_sent;
     bool is_broken;            /* the connection is to be cut */
     bool closes;               /* the connection is closed after the answer */
-    struct room_place answer;  /* memory that is reserved for it */
+    struct quota_share answer; /* memory that is reserved for it */
     _Atomic uint64_t sends_ns; /* when the library was last given something to send; 0: it waits for nothing to go */
     _Atomic uint64_t spoke_ns; /* when a stream last sent something; 0: no stream yet */
 
@@ -126,10 +126,10 @@ struct request {
     void *state; /* the endpoint's own */
 };
 
-/* ---- one of them, its HTTP thread -------------------------------------------------------------------------------- */
+/* ---- one of them, its HTTP thread ------------------------------------------------------------------------------- */
 
-/* May it be read as HTTP, and may a body of that size come? Errors: ERR_ARGUMENT, ERR_NOT_FOUND, ERR_METHOD, ERR_LENGTH,
- * ERR_TOO_LARGE, ERR_URL. */
+/* May it be read as HTTP, and may a body of that size come? Errors: ERR_ARGUMENT, ERR_NOT_FOUND, ERR_METHOD,
+ * ERR_LENGTH, ERR_TOO_LARGE, ERR_URL. */
 enum status request_check_framing(struct request *x, struct error *err);
 /* job_alloc. */
 void *request_alloc(struct request *x, size_t bytes, struct error *err);
@@ -166,7 +166,7 @@ void request_reply_stream(struct request *x, const char *type, request_reader *r
  * the job's deadline passes, the job is cancelled. */
 void request_await(struct request *x, request_step *next);
 
-/* ---- all that are active, an HTTP thread ------------------------------------------------------------------------- */
+/* ---- all that are active, an HTTP thread ------------------------------------------------------------------------ */
 
 /* From now until its end, other requests may look at this one; what they read of it must not change any more. Once per
  * request. */

@@ -1,4 +1,5 @@
-/* request_end.c - what follows at the end of a request, see phases.h: metrics, and its line in the log. HTTP threads. */
+/* request_end.c - what follows at the end of a request, see phases.h: metrics, and its line in the log. HTTP
+ * threads. */
 #include <stdio.h>
 #include <string.h>
 
@@ -62,7 +63,7 @@ static const char *outcome_of_job(struct job *j)
     const struct job_result *r = job_result(j);
     if (r->status == ERR_TIMEOUT)
         return job_finish_words[FINISH_TIMEOUT];
-    if (r->status == ERR_CANCELLED || r->status == ERR_STOPPED)
+    if (r->status == ERR_CLIENT_GONE || r->status == ERR_CANCELLED_BY_ADMIN)
         return job_finish_words[FINISH_CANCELLED];
     if (r->status != OK)
         return "error";
@@ -127,7 +128,7 @@ static void log_end(struct request *x, const struct job_look *look, unsigned sta
         {"total_ms", LOG_FIELD_MS, .is_column = true, .ms = clock_ms_between(x->start_ns, clock_now_ns())},
         {"model", LOG_FIELD_TEXT, .text = x->job.model != NULL ? x->job.model->model->name : NULL},
         {"error", LOG_FIELD_TEXT, .text = x->error != OK ? status_code(x->error) : NULL},
-        {"prompt_tokens", LOG_FIELD_NUMBER, .number = look->state != JOB_NONE ? x->job.given : 0},
+        {"prompt_tokens", LOG_FIELD_NUMBER, .number = look->state != JOB_NONE ? x->job.input_len : 0},
         {"tokens", LOG_FIELD_NUMBER, .number = look->generated},
         {"queue_ms", LOG_FIELD_MS, .ms = times.queue_ms},
         {"compute_ms", LOG_FIELD_MS, .ms = times.compute_ms},
@@ -153,7 +154,7 @@ void phases_end(struct request *x)
     const char *outcome = had_job ? outcome_of_job(&x->job) : x->error != OK ? "error" : "ok";
     unsigned status = x->status;
     if (status == 0) /* the client left before there was an answer */
-        status = status_http(ERR_CANCELLED);
+        status = status_http(ERR_CLIENT_GONE);
     if (x->status == 0 || x->cut != OK)
         outcome = job_finish_words[FINISH_CANCELLED];
     if (x->cut != OK)

@@ -59,7 +59,7 @@ enum status request_query_parse(json_t **ret, const struct field_list *known, st
     return q.status;
 }
 
-/* ---- the body ---------------------------------------------------------------------------------------------------- */
+/* ---- the body --------------------------------------------------------------------------------------------------- */
 
 /* Whatever its parameters. */
 static bool is_declared_as(const struct request *x, const char *type)

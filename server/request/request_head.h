@@ -20,7 +20,7 @@ enum status request_query_parse(json_t **ret, const struct field_list *known, st
 enum status request_query_add(json_t *object, const struct field *f, const char *value, size_t value_bytes,
                               struct error *err);
 
-/* ---- the body ---------------------------------------------------------------------------------------------------- */
+/* ---- the body --------------------------------------------------------------------------------------------------- */
 
 enum { MEDIA_TYPE_MAX = 64 }; /* with its NUL; no type that is accepted is longer */
 

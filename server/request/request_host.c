@@ -21,7 +21,7 @@ const char *request_host_path(const char *target)
 }
 
 /* For a message. What stands before an '@' may be a secret, and is not repeated. */
-static struct quoted show(const char *text, size_t size)
+static struct quoted request_host_show(const char *text, size_t size)
 {
     char host[HOST_NAME_BYTES_MAX + 1];
     const char *at = memrchr(text, '@', size), *from = at != NULL ? at : text;
@@ -41,12 +41,12 @@ static enum status read_served(struct host *ret, const struct request *x, const 
         return error_set_param(err, ERR_ARGUMENT, "Host",
                                "the request is for the host \"%s\"; expected a name or an address, with or without a "
                                "port",
-                               show(text, size).text);
+                               request_host_show(text, size).text);
     if (!hosts_serve(x->service->hosts, &h))
         return error_set_param(err, ERR_FORBIDDEN, "Host",
                                "the request is for the host \"%s\", which is not served; expected an address, "
                                "localhost, or a name in the setting hosts",
-                               show(text, size).text);
+                               request_host_show(text, size).text);
     *ret = h;
     return OK;
 }

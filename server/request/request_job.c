@@ -44,7 +44,7 @@ static enum status submit(const struct service *s, struct job *j, uint64_t deadl
 {
     const bool needs_engine = j->kind != &job_kind_work;
     j->item.cost = j->engine_cost;
-    if (j->work.prepare == NULL && j->work.conclude == NULL)
+    if (j->work.preprocess == NULL && j->work.postprocess == NULL)
         return job_submit(j, s->queue, j->model->lane, deadline_ns);
     return workers_submit(j->work.commits ? s->keepers : s->workers, j, needs_engine ? s->queue : NULL,
                           needs_engine ? j->model->lane : 0, deadline_ns, err);

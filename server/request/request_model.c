@@ -38,7 +38,7 @@ static enum status pick(struct request *x, const char *asked, int task, struct h
     struct registry *r = x->service->registry;
     const struct registry_choice among = request_model_choice(x);
     const bool limited = among.count > 0;
-    char room[MODEL_WISH_MAX + 1];
+    char room[MODEL_REF_MAX + 1];
     if (asked != NULL) {
         const char *name = registry_real_name(r, asked, room);
         return limited ? pick_named_for_key(x, asked, name, task, ret, err)

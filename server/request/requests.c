@@ -1,5 +1,6 @@
-/* requests.c - see requests.h: a request's life, from its headers to the end of its answer, as the library calls for it.
- * phases.c says what is done with it, await.c waits for its job, answer.c answers; request_inner.h is what they share.
+/* requests.c - see requests.h: a request's life, from its headers to the end of its answer, as the library calls for
+ * it. phases.c says what is done with it, await.c waits for its job, answer.c answers; request_inner.h is what they
+ * share.
  *
  * Threads: a connection belongs to one loop's thread, which runs all of this.
  *
@@ -22,7 +23,7 @@
 #include "server/request/request_inner.h"
 #include "server/request/service.h"
 
-/* ---- one --------------------------------------------------------------------------------------------------------- */
+/* ---- one -------------------------------------------------------------------------------------------------------- */
 
 /* Without a trace to take part in none is begun: nothing here would report it, and X-Request-Id names the request. Of
  * several headers nobody knows which one is meant. */
@@ -71,7 +72,7 @@ static struct request *create(const struct http_loop *l, struct MHD_Connection *
     x->is_local = c->is_local;
     atomic_store_explicit(&c->idle_ns, 0, memory_order_relaxed);
     /* Now, because other threads, which may ask for it later, must not read headers: a body can bring more of them. */
-    x->client = x->sharer = http_find_client(l->http, mhd, &x->address);
+    x->client = x->quota_owner = http_find_client(l->http, mhd, &x->address);
     begin_trace(x);
     framing_choose_id(x->id, request_header(x, "X-Request-Id"));
     (void)atomic_fetch_add(&all->count, 1);
@@ -79,7 +80,7 @@ static struct request *create(const struct http_loop *l, struct MHD_Connection *
     return x;
 }
 
-/* ---- the library's calls ----------------------------------------------------------------------------------------- */
+/* ---- the library's calls ---------------------------------------------------------------------------------------- */
 
 static void take_end(struct request *x)
 {
@@ -105,7 +106,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
         /* No answer can be given while a body arrives: the excess is discarded until its end or until the receive
          * deadline. */
         if (x->status == 0)
-            body_append(&x->body, data, *data_bytes, request_bodies(x), &x->sharer);
+            body_append(&x->body, data, *data_bytes, request_bodies(x), &x->quota_owner);
         *data_bytes = 0;
         return MHD_YES;
     } else if (!x->is_received) {
@@ -131,7 +132,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     watcher_remove(h->watcher, &x->watch);
     job_detach(j);
     mailbox_remove(h->mailboxes, l->box, &x->mail.item);
-    job_cancel(j, ERR_CANCELLED); /* nobody will read what it still makes; no effect on a finished one */
+    job_cancel(j, ERR_CLIENT_GONE); /* nobody will read what it still makes; no effect on a finished one */
     x->cut = (enum status)atomic_load_explicit(&x->connection->cut, memory_order_relaxed);
     x->connection->lingers = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && !x->is_received;
     phases_end(x);
@@ -144,7 +145,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     job_release(j);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------------- */
+/* ---- all of them ------------------------------------------------------------------------------------------------ */
 
 static void cut_upload(struct body *b)
 {
@@ -184,7 +185,7 @@ void requests_stop(struct requests *all)
         return;
     http_stop(all->http);
     active_end(all);
-    room_clear(&all->answers);
+    quota_clear(&all->answers);
     bodies_clear(&all->bodies);
     bodies_clear(&all->admin_bodies);
     free(all);

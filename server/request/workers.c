@@ -31,7 +31,7 @@ enum { LOOK_MS = 50 };          /* at a job that waits for room */
 enum { AHEAD_BATCHES_MAX = 3 }; /* one runs, one is next, one is being made */
 
 /* Lanes of `waiting`: jobs to prepare, one lane for each of the engine's, and such as are only concluded. */
-enum { LANE_CONCLUDE = BATCHER_LANES_MAX, WAITING_LANES };
+enum { LANE_POSTPROCESS = BATCHER_LANES_MAX, WAITING_LANES };
 
 struct worker {
     struct workers *pool;
@@ -45,9 +45,9 @@ struct workers {
     const struct settings *settings;
     struct mailboxes *mailboxes;
     uint64_t bytes_max;
-    struct queue *waiting; /* for memory, and their turn */
-    struct queue *kept;    /* back from the engine, to be concluded with what they kept */
-    uint32_t ahead_max;    /* pictures of a lane that may be ready before another job is prepared */
+    struct queue *waiting;        /* for memory, and their turn */
+    struct queue *postprocessing; /* back from the engine, to be concluded with what they kept */
+    uint32_t ahead_max;           /* pictures of a lane that may be ready before another job is prepared */
     atomic_bool is_cancelled;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -58,7 +58,7 @@ struct workers {
     uint32_t turn;                     /* the lane of `waiting` that is next */
     uint32_t ahead[BATCHER_LANES_MAX]; /* pictures of a lane that are ready for the engine, or soon will be */
     struct job *next;                  /* popped, its memory is not there yet; NULL: none */
-    bool next_concludes;
+    bool next_postprocesses;
     bool is_closed;
     /* the starting thread's */
     uint32_t started;
@@ -68,10 +68,10 @@ struct workers {
 /* What a worker does next. */
 struct task {
     struct job *job;
-    bool concludes;
+    bool postprocesses;
 };
 
-/* ---- the budget -------------------------------------------------------------------------------------------------- */
+/* ---- the budget ------------------------------------------------------------------------------------------------- */
 
 static bool has_room_locked(const struct workers *w, uint64_t bytes)
 {
@@ -90,7 +90,7 @@ static bool is_worth_trimming_locked(const struct workers *w)
     return w->running == 0 && w->untrimmed >= TRIM_BYTES && w->held < TRIM_BYTES && w->next == NULL;
 }
 
-/* Keep no more than `kept` of what is held. A worker is woken only for what may be of use to it: most pictures are
+/* Keep no more than `retained` of what is held. A worker is woken only for what may be of use to it: most pictures are
  * small, and no worker has to do with them. */
 static void keep_locked(struct workers *w, struct job_work *k, uint64_t kept)
 {
@@ -130,9 +130,9 @@ static void give_back(void *job)
 static bool take_room_at_once(struct workers *w, struct job_work *k)
 {
     (void)pthread_mutex_lock(&w->lock);
-    const bool fits = w->next == NULL && has_room_locked(w, k->prepare_bytes);
+    const bool fits = w->next == NULL && has_room_locked(w, k->preprocess_bytes);
     if (fits)
-        take_room_locked(w, k, k->prepare_bytes);
+        take_room_locked(w, k, k->preprocess_bytes);
     (void)pthread_mutex_unlock(&w->lock);
     return fits;
 }
@@ -163,15 +163,15 @@ static struct job *pop_locked(struct workers *w, struct queue *q, uint32_t lane)
 
 /* The lanes take turns; while all is cancelled also those of which the engine wants nothing soon. NULL: none may be
  * taken now. */
-static struct job *pop_waiting_locked(struct workers *w, bool *concludes)
+static struct job *pop_waiting_locked(struct workers *w, bool *postprocesses)
 {
     struct job *j = NULL;
     for (uint32_t i = 0; i < WAITING_LANES && j == NULL && queue_count(w->waiting) > 0; i++) {
         const uint32_t at = (w->turn + i) % WAITING_LANES;
-        if (at != LANE_CONCLUDE && w->ahead[at] >= w->ahead_max && !w->is_cancelled)
+        if (at != LANE_POSTPROCESS && w->ahead[at] >= w->ahead_max && !w->is_cancelled)
             continue;
         j = pop_locked(w, w->waiting, at);
-        *concludes = at == LANE_CONCLUDE;
+        *postprocesses = at == LANE_POSTPROCESS;
         if (j != NULL)
             w->turn = (at + 1) % WAITING_LANES;
     }
@@ -181,54 +181,54 @@ static struct job *pop_waiting_locked(struct workers *w, bool *concludes)
 /* Find something to do, and take the memory for it. */
 static bool find_locked(struct workers *w, struct task *t)
 {
-    struct job *kept = pop_locked(w, w->kept, 0);
+    struct job *kept = pop_locked(w, w->postprocessing, 0);
     if (kept != NULL) {
         *t = (struct task){kept, true};
         return true;
     }
     if (w->next == NULL)
-        w->next = pop_waiting_locked(w, &w->next_concludes);
+        w->next = pop_waiting_locked(w, &w->next_postprocesses);
     if (w->next == NULL)
         return false;
     struct job_work *k = &w->next->work;
-    const uint64_t bytes = w->next_concludes ? k->conclude_bytes : k->prepare_bytes;
+    const uint64_t bytes = w->next_postprocesses ? k->postprocess_bytes : k->preprocess_bytes;
     if (!w->is_cancelled && job_stop_reason(w->next, clock_now_ns()) == OK) {
         if (!has_room_locked(w, bytes))
             return false;
         take_room_locked(w, k, bytes);
         w->untrimmed += bytes;
-        if (!w->next_concludes && k->pictures > 0) {
+        if (!w->next_postprocesses && k->pictures > 0) {
             w->ahead[k->lane] += k->pictures;
             k->is_ahead = true;
         }
     }
-    *t = (struct task){w->next, w->next_concludes};
+    *t = (struct task){w->next, w->next_postprocesses};
     w->next = NULL;
     return true;
 }
 
-/* ---- work -------------------------------------------------------------------------------------------------------- */
+/* ---- work ------------------------------------------------------------------------------------------------------- */
 
 static unsigned label_of(const struct job *j)
 {
     return j->model != NULL ? j->model->metrics_label : METRICS_MODEL_NONE;
 }
 
-static enum status prepare(struct job *j, struct error *err)
+static enum status preprocess(struct job *j, struct error *err)
 {
     const uint64_t start_ns = clock_now_ns();
-    const enum status st = j->work.prepare(j, err);
-    metrics_histogram_observe(j->work.workers->purpose.prepare, label_of(j), clock_now_ns() - start_ns);
-    keep(&j->work, st == OK ? j->work.kept : 0);
+    const enum status st = j->work.preprocess(j, err);
+    metrics_histogram_observe(j->work.workers->purpose.preprocess, label_of(j), clock_now_ns() - start_ns);
+    keep(&j->work, st == OK ? j->work.retained : 0);
     return st;
 }
 
-static enum status conclude(struct job *j, struct error *err)
+static enum status postprocess(struct job *j, struct error *err)
 {
     const uint64_t start_ns = clock_now_ns();
-    const enum status st = j->work.conclude(j, err);
-    j->work.is_concluded = true;
-    metrics_histogram_observe(j->work.workers->purpose.conclude, label_of(j), clock_now_ns() - start_ns);
+    const enum status st = j->work.postprocess(j, err);
+    j->work.is_postprocessed = true;
+    metrics_histogram_observe(j->work.workers->purpose.postprocess, label_of(j), clock_now_ns() - start_ns);
     keep(&j->work, 0);
     return st;
 }
@@ -238,14 +238,14 @@ static void abandon(struct job *j, enum status st, const struct error *err)
 {
     const uint64_t now_ns = clock_now_ns();
     /* What could not be committed is an error, however late it is: the client must not think that it was. */
-    const enum status stop = j->work.commits && j->work.is_concluded ? OK : job_stop_reason(j, now_ns);
+    const enum status stop = j->work.commits && j->work.is_postprocessed ? OK : job_stop_reason(j, now_ns);
     keep(&j->work, 0);
     if (stop == OK && err != NULL)
         (void)snprintf(j->result.param, sizeof j->result.param, "%s", err->param);
     job_abort(j, stop != OK ? stop : st, stop == OK && err != NULL ? err->message : NULL, now_ns);
 }
 
-static void run(struct workers *w, const struct task *t)
+static void workers_run(struct workers *w, const struct task *t)
 {
     struct job *j = t->job;
     struct job_work *k = &j->work;
@@ -253,14 +253,14 @@ static void run(struct workers *w, const struct task *t)
     enum status st = job_stop_reason(j, clock_now_ns());
     if (st == OK && w->is_cancelled) /* never unset: if it is just being set, the job is among the last that run */
         st = ERR_UNAVAILABLE;
-    if (st != OK && !(t->concludes && k->commits)) {
+    if (st != OK && !(t->postprocesses && k->commits)) {
         abandon(j, st, NULL);
         return;
     }
-    st = t->concludes ? conclude(j, &err) : prepare(j, &err);
+    st = t->postprocesses ? postprocess(j, &err) : preprocess(j, &err);
     if (st != OK) {
         abandon(j, st, &err);
-    } else if (t->concludes) {
+    } else if (t->postprocesses) {
         job_complete(j, k->finish, clock_now_ns());
     } else {
         j->item.cost = j->engine_cost;
@@ -272,7 +272,7 @@ static void run(struct workers *w, const struct task *t)
     }
 }
 
-/* ---- the threads ------------------------------------------------------------------------------------------------- */
+/* ---- the threads ------------------------------------------------------------------------------------------------ */
 
 static void wait_locked(struct workers *w)
 {
@@ -300,7 +300,7 @@ static void *worker_thread(void *arg)
             self->is_busy = true;
             (void)pthread_cond_signal(&w->changed); /* there may be something for another as well */
             (void)pthread_mutex_unlock(&w->lock);
-            run(w, &t);
+            workers_run(w, &t);
             mailbox_notify(w->mailboxes);
             (void)pthread_mutex_lock(&w->lock);
             w->running--;
@@ -320,7 +320,7 @@ static void *worker_thread(void *arg)
     return NULL;
 }
 
-/* ---- start and end ----------------------------------------------------------------------------------------------- */
+/* ---- start and end ---------------------------------------------------------------------------------------------- */
 
 enum status workers_start(struct workers **ret, const struct workers_purpose *p, const struct settings *s,
                           struct mailboxes *mailboxes, struct error *err)
@@ -336,7 +336,7 @@ enum status workers_start(struct workers **ret, const struct workers_purpose *p,
     (void)pthread_cond_init(&w->changed, NULL);
     w->ahead_max = AHEAD_BATCHES_MAX * s->batch_images_max;
     if (queue_create(&w->waiting, WAITING_LANES, s->queue_jobs_max) != OK ||
-        queue_create(&w->kept, 1, p->kept_max) != OK) {
+        queue_create(&w->postprocessing, 1, p->postprocess_max) != OK) {
         workers_free(w);
         return error_set(err, ERR_NOMEM, "no memory for the queue of the threads that %s", p->work);
     }
@@ -360,7 +360,7 @@ enum status workers_start(struct workers **ret, const struct workers_purpose *p,
 void workers_cancel(struct workers *w)
 {
     queue_close(w->waiting);
-    queue_close(w->kept);
+    queue_close(w->postprocessing);
     (void)pthread_mutex_lock(&w->lock);
     atomic_store(&w->is_cancelled, true);
     (void)pthread_cond_broadcast(&w->changed);
@@ -387,13 +387,13 @@ void workers_free(struct workers *w)
         return;
     assert(w->held == 0 && w->next == NULL);
     queue_free(w->waiting);
-    queue_free(w->kept);
+    queue_free(w->postprocessing);
     (void)pthread_cond_destroy(&w->changed);
     (void)pthread_mutex_destroy(&w->lock);
     free(w);
 }
 
-/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------------------------- */
 
 static enum status push_and_wake(struct workers *w, enum status st)
 {
@@ -412,22 +412,22 @@ static uint32_t cost_of(uint64_t ns)
     return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 }
 
-static bool concludes_later(const struct job_work *k)
+static bool postprocesses_later(const struct job_work *k)
 {
-    return k->conclude != NULL && k->conclude_ns > WORKERS_AT_ONCE_NS;
+    return k->postprocess != NULL && k->postprocess_ns > WORKERS_AT_ONCE_NS;
 }
 
 /* What takes no time is left to the thread that answers. */
-static bool goes_on(struct job *j, enum job_finish finish, uint64_t now_ns)
+static bool hand_off(struct job *j, enum job_finish finish, uint64_t now_ns)
 {
     struct job_work *k = &j->work;
-    if (!concludes_later(k) || j->result.computed_ns != 0)
+    if (!postprocesses_later(k) || j->result.computed_ns != 0)
         return false; /* or it has been there */
     struct workers *w = k->workers;
     k->finish = finish;
     j->result.computed_ns = now_ns;
-    j->item.cost = cost_of(k->conclude_ns);
-    const enum status st = k->commits ? job_commit(j, w->kept, 0) : job_pass(j, w->kept, 0);
+    j->item.cost = cost_of(k->postprocess_ns);
+    const enum status st = k->commits ? job_commit(j, w->postprocessing, 0) : job_pass(j, w->postprocessing, 0);
     if (push_and_wake(w, st) != OK)
         abandon(j, st, NULL);
     return true;
@@ -449,31 +449,31 @@ enum status workers_submit(struct workers *w, struct job *j, struct queue *engin
     if (job_defer(j, give_back, j, err) != OK)
         return ERR_NOMEM;
     k->workers = w;
-    k->goes_on = goes_on;
+    k->hand_off = hand_off;
     k->engine = engine;
     k->lane = lane;
     j->deadline_ns = deadline_ns;
-    enum status st = check_bytes(w, k->prepare_bytes, err);
+    enum status st = check_bytes(w, k->preprocess_bytes, err);
     if (st == OK)
-        st = check_bytes(w, k->conclude_bytes, err);
+        st = check_bytes(w, k->postprocess_bytes, err);
     if (st != OK)
         return st;
     j->item.cost = j->engine_cost;
-    if (engine != NULL && k->prepare == NULL)
+    if (engine != NULL && k->preprocess == NULL)
         return job_submit(j, engine, lane, deadline_ns);
-    j->item.cost = cost_of(k->prepare_ns + k->conclude_ns);
+    j->item.cost = cost_of(k->preprocess_ns + k->postprocess_ns);
     if (engine == NULL)
-        return push_and_wake(w, job_submit(j, w->waiting, LANE_CONCLUDE, deadline_ns));
-    if (k->prepare_ns > WORKERS_AT_ONCE_NS || concludes_later(k) || !take_room_at_once(w, k))
+        return push_and_wake(w, job_submit(j, w->waiting, LANE_POSTPROCESS, deadline_ns));
+    if (k->preprocess_ns > WORKERS_AT_ONCE_NS || postprocesses_later(k) || !take_room_at_once(w, k))
         return push_and_wake(w, job_submit(j, w->waiting, lane, deadline_ns));
-    st = prepare(j, err);
+    st = preprocess(j, err);
     j->item.cost = j->engine_cost;
     return st == OK ? job_submit(j, engine, lane, deadline_ns) : st;
 }
 
-enum status workers_conclude(struct job *j, struct error *err)
+enum status workers_postprocess(struct job *j, struct error *err)
 {
-    return j->work.is_concluded ? OK : conclude(j, err);
+    return j->work.is_postprocessed ? OK : postprocess(j, err);
 }
 
 uint32_t workers_waiting(struct workers *w)
@@ -486,7 +486,7 @@ uint32_t workers_waiting(struct workers *w)
 
 void workers_measure(struct workers *w)
 {
-    const uint32_t waiting = queue_count(w->waiting) + queue_count(w->kept);
+    const uint32_t waiting = queue_count(w->waiting) + queue_count(w->postprocessing);
     (void)pthread_mutex_lock(&w->lock);
     metrics_gauge_set(METRIC_PICTURES_WAITING, 0, waiting + (w->next != NULL ? 1 : 0));
     metrics_gauge_set(METRIC_PICTURES_RUNNING, 0, w->running);

@@ -33,10 +33,10 @@ struct workers;
 /* What the threads of a pool are for. */
 struct workers_purpose {
     uint32_t threads;
-    uint32_t kept_max;                 /* jobs that may wait to be concluded: as many as the engine may end */
+    uint32_t postprocess_max;          /* jobs that may wait to be concluded: as many as the engine may end */
     const char *name, *work, *setting; /* of the threads; what they do; what says how many there are, for messages */
     int nice;                          /* added to the process's: above 0 is below the threads that stream and answer */
-    enum metric prepare, conclude;     /* histograms of how long that takes */
+    enum metric preprocess, postprocess; /* histograms of how long that takes */
 };
 
 /* Start the threads. `s` and `mailboxes`, which are notified of jobs that end, are borrowed until workers_free. *ret is
@@ -55,13 +55,13 @@ uint32_t workers_ahead(const struct settings *s);
 
 /* Submit a job that has work to do, in place of job_submit: prepare it, then put it into that lane of the engine's
  * queue; with `engine` NULL, conclude it, and that is all. HTTP threads. Errors: ERR_FULL, ERR_UNAVAILABLE (closed);
- * and with *err set ERR_PICTURE (more memory than the budget has at all), and what `prepare` says if it ran at once:
+ * and with *err set ERR_PICTURE (more memory than the budget has at all), and what `preprocess` says if it ran at once:
  * the job is the caller's alone. */
 enum status workers_submit(struct workers *w, struct job *j, struct queue *engine, uint32_t lane, uint64_t deadline_ns,
                            struct error *err);
 /* Of a job that is done: conclude it, if that was left because it takes no time. HTTP threads. Errors: as
- * `conclude`. */
-enum status workers_conclude(struct job *j, struct error *err);
+ * `postprocess`. */
+enum status workers_postprocess(struct job *j, struct error *err);
 /* What the job kept is freed. Any thread; a job without work is fine. */
 void workers_give_back(struct job *j);
 

@@ -32,7 +32,7 @@ void session_head_move(struct session_head *h, const struct stream_snapshot *s)
     h->state.seed = s->sampler.options.seed;
 }
 
-/* ---- keys -------------------------------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------------------------- */
 
 struct session_key session_key_of(const struct client_id *owner, const char *id)
 {
@@ -55,7 +55,7 @@ void session_key_print(const struct session_key *key, char out[SESSION_KEY_TEXT]
     out[SESSION_KEY_TEXT - 1] = '\0';
 }
 
-/* ---- making ------------------------------------------------------------------------------------------------------ */
+/* ---- making ----------------------------------------------------------------------------------------------------- */
 
 static void checksum_of(uint8_t out[SESSION_RECORD_CHECKSUM_BYTES], const uint8_t *bytes, size_t n)
 {
@@ -94,9 +94,10 @@ enum status session_record_make(struct session_bytes *ret, const struct session_
     return OK;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
 
-static enum status refuse(struct error *err, const char *what, uint64_t found, uint64_t min, uint64_t max)
+static enum status session_record_refuse(struct error *err, const char *what, uint64_t found, uint64_t min,
+                                         uint64_t max)
 {
     return error_set(err, ERR_FORMAT, "the record's %s is %llu, expected %llu to %llu", what, (unsigned long long)found,
                      (unsigned long long)min, (unsigned long long)max);
@@ -129,14 +130,14 @@ static enum status take_numbers(struct session_head *h, const uint8_t *at, struc
     h->created_s = (int64_t)created_s;
     h->owner.kind = (uint8_t)kind;
     if (foreign > 1)
-        return refuse(err, "origin", foreign, 0, 1);
+        return session_record_refuse(err, "origin", foreign, 0, 1);
     if (h->turn == 0 || h->turn > STATE_SEEN_MAX)
-        return refuse(err, "turn", h->turn, 1, STATE_SEEN_MAX);
+        return session_record_refuse(err, "turn", h->turn, 1, STATE_SEEN_MAX);
     if (created_s > INT64_MAX)
-        return refuse(err, "time", created_s, 0, INT64_MAX);
+        return session_record_refuse(err, "time", created_s, 0, INT64_MAX);
     if (h->memory_bytes == 0 || h->memory_bytes > 2 * (uint64_t)STATE_BYTES_MAX)
-        return refuse(err, "memory", h->memory_bytes, 1, 2 * (uint64_t)STATE_BYTES_MAX);
-    return kind > CLIENT_KEY ? refuse(err, "kind of owner", kind, 0, CLIENT_KEY) : OK;
+        return session_record_refuse(err, "memory", h->memory_bytes, 1, 2 * (uint64_t)STATE_BYTES_MAX);
+    return kind > CLIENT_KEY ? session_record_refuse(err, "kind of owner", kind, 0, CLIENT_KEY) : OK;
 }
 
 static enum status check_key(const struct session_head *h, const struct session_key *key, struct error *err)
@@ -171,9 +172,9 @@ static enum status take_head(struct session_head *h, size_t *blob_at, const uint
         return error_set(err, ERR_FORMAT, "the record's version is %llu, expected %d: another version of aftd made it",
                          (unsigned long long)version, SESSION_RECORD_VERSION);
     if (id < 1 || id > SESSION_ID_MAX)
-        return refuse(err, "length of the id", id, 1, SESSION_ID_MAX);
+        return session_record_refuse(err, "length of the id", id, 1, SESSION_ID_MAX);
     if (model < 1 || model > MODEL_NAME_MAX)
-        return refuse(err, "length of the model's name", model, 1, MODEL_NAME_MAX);
+        return session_record_refuse(err, "length of the model's name", model, 1, MODEL_NAME_MAX);
     const size_t covered = SESSION_RECORD_HEADER_BYTES + (size_t)id + (size_t)model;
     if (size < covered + sizeof checksum)
         return refuse_size(err, size, covered + sizeof checksum);

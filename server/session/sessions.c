@@ -63,14 +63,14 @@ enum status sessions_create(struct sessions **ret, const struct settings *settin
     TAILQ_INIT(&s->warm);
     s->settings = settings;
     s->watcher = w;
-    s->room.most = s->loaded_max = room_of(settings->sessions_max, settings->sessions_memory_max_mb);
-    s->room.most_of_client = settings->sessions_per_key_max;
+    s->quota.most = s->loaded_max = room_of(settings->sessions_max, settings->sessions_memory_max_mb);
+    s->quota.most_of_client = settings->sessions_per_key_max;
     s->timer = (struct watch){.notify = sessions_on_time, .arg = s, .fd = -1};
     enum status st = watcher_add(w, &s->timer);
     if (st != OK)
         (void)error_set(err, st, "out of memory for sessions");
     else if (sessions_want_store(settings)) {
-        s->room.most = room_of(settings->sessions_stored_max, settings->sessions_dir_max_mb);
+        s->quota.most = room_of(settings->sessions_stored_max, settings->sessions_dir_max_mb);
         st = sessions_restore(s, err);
     }
     if (st != OK) {
@@ -137,14 +137,14 @@ static struct session *find(struct sessions *s, const struct client_id *who, con
 static unsigned wait_of(struct sessions *s, const struct client_id *who, size_t bytes, size_t count)
 {
     const uint64_t now_ns = clock_now_ns();
-    struct session_use used = s->room.used, has = session_room_use(&s->room, who);
+    struct session_use used = s->quota.used, has = session_quota_use(&s->quota, who);
     const struct session *one;
     TAILQ_FOREACH(one, &s->idle, idle)
     {
         used = (struct session_use){used.count - 1, used.bytes - one->head.memory_bytes};
         if (client_id_is_same(&one->holder->client, who))
             has = (struct session_use){has.count - 1, has.bytes - one->head.memory_bytes};
-        if (session_room_ask(&s->room, &used, &has, count, bytes) == SESSION_ROOM_FITS)
+        if (session_quota_ask(&s->quota, &used, &has, count, bytes) == SESSION_QUOTA_FITS)
             return sessions_end_of(s, one) > now_ns
                        ? (unsigned)((sessions_end_of(s, one) - now_ns - 1) / CLOCK_NS_PER_S + 1)
                        : 1;
@@ -155,7 +155,7 @@ static unsigned wait_of(struct sessions *s, const struct client_id *who, size_t 
 /* With a store: the idle one that was not used for longest, of a client that has no fewer than `who`. NULL: none. */
 static struct session *find_victim(const struct sessions *s, const struct client_id *who)
 {
-    const uint64_t has = session_room_use(&s->room, who).count;
+    const uint64_t has = session_quota_use(&s->quota, who).count;
     struct session *one;
     TAILQ_FOREACH(one, &s->idle, idle)
     if (one->holder->has.count >= has)
@@ -168,11 +168,11 @@ static struct session *make_room(struct sessions *s, const struct client_id *who
                                  struct session *gone)
 {
     struct session *victim;
-    const struct session_room *r = &s->room;
+    const struct session_quota *r = &s->quota;
     for (;;) {
-        const struct session_use has = session_room_use(r, who);
-        const enum session_answer answer = session_room_ask(r, &r->used, &has, count, bytes);
-        if ((answer != SESSION_ROOM_TOO_MANY && answer != SESSION_ROOM_TOO_LARGE) || count > r->most.count ||
+        const struct session_use has = session_quota_use(r, who);
+        const enum session_answer answer = session_quota_ask(r, &r->used, &has, count, bytes);
+        if ((answer != SESSION_QUOTA_TOO_MANY && answer != SESSION_QUOTA_TOO_LARGE) || count > r->most.count ||
             bytes * count > r->most.bytes || (victim = find_victim(s, who)) == NULL)
             return gone;
         gone = sessions_take_out_locked(s, victim, gone);
@@ -186,10 +186,10 @@ static enum status check(struct sessions *s, const struct client_id *who, size_t
 {
     if (s->store != NULL)
         *gone = make_room(s, who, bytes, count, *gone);
-    const struct session_use has = session_room_use(&s->room, who);
-    if (s->store != NULL && session_room_ask(&s->room, &s->room.used, &has, count, bytes) == SESSION_ROOM_KEPT_BACK)
+    const struct session_use has = session_quota_use(&s->quota, who);
+    if (s->store != NULL && session_quota_ask(&s->quota, &s->quota.used, &has, count, bytes) == SESSION_QUOTA_KEPT_BACK)
         return OK; /* whoever has less will get it */
-    const enum status st = session_room_check(&s->room, who, count, bytes, err);
+    const enum status st = session_quota_check(&s->quota, who, count, bytes, err);
     if (st == OK)
         return OK;
     *wait_s = wait_of(s, who, bytes, count);
@@ -251,7 +251,8 @@ enum status sessions_put_list_locked(struct sessions *s, const struct client_id 
     enum status st = OK;
     for (struct session *one = list; one != NULL && st == OK; one = one->next)
         st = sessions_load_locked(s, one, err);
-    struct session_holder *holder = st == OK ? session_room_take(&s->room, who, count, list->head.memory_bytes) : NULL;
+    struct session_holder *holder =
+        st == OK ? session_quota_take(&s->quota, who, count, list->head.memory_bytes) : NULL;
     if (holder == NULL) {
         for (struct session *one = list; one != NULL; one = one->next)
             sessions_unload_locked(s, one);
@@ -397,7 +398,7 @@ enum status sessions_remove(struct sessions *s, const struct client_id *who, con
 void sessions_keep(struct sessions *s, bool (*stays)(void *arg, const struct client_id *client), void *arg)
 {
     struct session *gone = sessions_enter(s);
-    session_room_mark(&s->room, stays, arg);
+    session_quota_mark(&s->quota, stays, arg);
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct session *one = s->table[i], *next; one != NULL; one = next) {
             next = one->next;
@@ -412,7 +413,7 @@ size_t sessions_list(struct sessions *s, const struct client_id *who, uint64_t b
                      struct session_info ret[], uint64_t *next, uint64_t *total)
 {
     struct session *gone = sessions_enter(s);
-    const struct session_holder *holder = session_room_find(&s->room, who);
+    const struct session_holder *holder = session_quota_find(&s->quota, who);
     const struct session *one = holder != NULL ? LIST_FIRST(&holder->sessions) : NULL;
     size_t count = 0;
     while (one != NULL && before != 0 && one->serial >= before)
@@ -423,7 +424,7 @@ size_t sessions_list(struct sessions *s, const struct client_id *who, uint64_t b
     }
     if (one == NULL)
         *next = 0;
-    *total = session_room_use(&s->room, who).count;
+    *total = session_quota_use(&s->quota, who).count;
     sessions_leave(s, gone);
     return count;
 }

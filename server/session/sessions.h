@@ -2,7 +2,7 @@
  * last answer ended, its model and its client.
  *
  * Without a store (sessions_dir) they end with the daemon. Each is bounded in time (session_ttl_s since its last use),
- * all together in number and memory (sessions_max, sessions_memory_max_mb), and those of one client as session_room.h
+ * all together in number and memory (sessions_max, sessions_memory_max_mb), and those of one client as session_quota.h
  * says: what does not fit is refused, and no kept session is dropped for it. Each counts as the most memory that its
  * state can take, so a session that was admitted can always go on.
  *
@@ -125,7 +125,7 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
  * that is not held is only cleared. */
 void sessions_end(struct sessions *s, struct session_info *i);
 
-/* ---- with a store: these may block ------------------------------------------------------------------------------- */
+/* ---- with a store: these may block ------------------------------------------------------------------------------ */
 
 /* Read the state of a session, held or not, that is not in memory: i->state, i->snapshot; and of a shared one all else.
  * Errors: ERR_NOT_FOUND: it has ended meanwhile, or its record is of no use, and so it ends; ERR_CONFLICT: another

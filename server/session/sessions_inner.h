@@ -6,7 +6,7 @@
 #include <sys/queue.h>
 
 #include "config/limits.h"
-#include "server/session/session_room.h"
+#include "server/session/session_quota.h"
 #include "server/session/session_state.h"
 #include "server/session/session_store.h"
 #include "server/session/sessions.h"
@@ -42,17 +42,17 @@ struct sessions {
     pthread_mutex_t lock;
     /* under the lock */
     struct session *table[BUCKETS];
-    struct session_list idle;  /* by their last use, the earliest first */
-    struct session_room room;  /* of those in the table */
-    struct session_use loaded; /* with a store: those whose states are in memory, or about to be ... */
-    struct session_list warm;  /* ... and the idle ones among them, by their last use */
-    struct session *leaving;   /* removed while a request has them: their keys are not free yet */
-    uint64_t serial;           /* of the latest */
-    bool is_timed;             /* the timer will come */
-    size_t renewed;            /* chains of which the timer has renewed the leases, of all */
+    struct session_list idle;   /* by their last use, the earliest first */
+    struct session_quota quota; /* of those in the table */
+    struct session_use loaded;  /* with a store: those whose states are in memory, or about to be ... */
+    struct session_list warm;   /* ... and the idle ones among them, by their last use */
+    struct session *leaving;    /* removed while a request has them: their keys are not free yet */
+    uint64_t serial;            /* of the latest */
+    bool is_timed;              /* the timer will come */
+    size_t renewed;             /* chains of which the timer has renewed the leases, of all */
 };
 
-/* ---- sessions_table.c; what is named _locked is under the lock --------------------------------------------------- */
+/* ---- sessions_table.c; what is named _locked is under the lock -------------------------------------------------- */
 
 /* Take the lock; returns what has expired meanwhile. */
 struct session *sessions_enter(struct sessions *s);
@@ -84,7 +84,7 @@ enum status sessions_check_leaving_locked(const struct sessions *s, const struct
 /* NULL: there is none. */
 struct session *sessions_look_up_locked(struct sessions *s, const struct session_key *key, const char *id);
 
-/* ---- sessions.c -------------------------------------------------------------------------------------------------- */
+/* ---- sessions.c ------------------------------------------------------------------------------------------------- */
 
 /* Returns ERR_NOT_FOUND: there is none of that id. */
 enum status sessions_none(const struct sessions *s, const char *id, struct error *err);
@@ -95,7 +95,7 @@ enum status sessions_put_list_locked(struct sessions *s, const struct client_id 
 /* What it is now. Under the lock. */
 struct session_info sessions_info_locked(const struct sessions *s, const struct session *one);
 
-/* ---- sessions_stored.c, with a store ----------------------------------------------------------------------------- */
+/* ---- sessions_stored.c, with a store ---------------------------------------------------------------------------- */
 
 /* Its state is about to be in memory: make room for it there, by dropping those that were not used for longest. Under
  * the lock. Errors: ERR_SESSIONS: all others are in use. */
@@ -114,7 +114,7 @@ void sessions_touch_locked(struct sessions *s, struct session *one);
 /* Nothing of it may be left in the store. It may block. */
 void sessions_take_back(const struct sessions *s, const struct session_key *key);
 
-/* ---- sessions_open.c --------------------------------------------------------------------------------------------- */
+/* ---- sessions_open.c -------------------------------------------------------------------------------------------- */
 
 bool sessions_want_store(const struct settings *s);
 /* Open the store that the settings name, and put what it has into the table. Errors: ERR_CONFIG, ERR_NOMEM,

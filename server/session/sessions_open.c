@@ -26,7 +26,7 @@ static enum status put_found(struct sessions *s, const struct store_dir_found *f
     const uint64_t now_ns = clock_now_ns();
     struct session *one = calloc(1, sizeof *one);
     struct session_holder *holder =
-        one != NULL ? session_room_take(&s->room, &f->head.owner, 1, f->head.memory_bytes) : NULL;
+        one != NULL ? session_quota_take(&s->quota, &f->head.owner, 1, f->head.memory_bytes) : NULL;
     if (holder == NULL) {
         free(one);
         return ERR_NOMEM;
@@ -44,16 +44,16 @@ static enum status put_found(struct sessions *s, const struct store_dir_found *f
 static enum status put_all(struct sessions *s, struct store_dir_found *found, size_t count, struct error *err)
 {
     const int64_t now_s = (int64_t)time(NULL), ttl_s = s->settings->session_ttl_s;
-    size_t first = count, kept = 0, places = 0;
+    size_t first = count, kept = 0, renames = 0;
     uint64_t bytes = 0;
     if (count > 0)
         qsort(found, count, sizeof *found, by_use);
     while (first > 0 && now_s - found[first - 1].used_s < ttl_s) {
         const struct session_head *head = &found[first - 1].head;
         const bool is_read = head->turn != 0; /* what is not takes no session's place */
-        if (is_read && (places == s->room.most.count || bytes + head->memory_bytes > s->room.most.bytes))
+        if (is_read && (renames == s->quota.most.count || bytes + head->memory_bytes > s->quota.most.bytes))
             break;
-        places += is_read;
+        renames += is_read;
         bytes += head->memory_bytes;
         first--;
     }
@@ -119,7 +119,7 @@ static enum status open_shared(struct sessions *s, struct error *err)
     if (st == OK)
         st = store_redis_open(&s->store, &o, err);
     if (st == OK) /* only what requests have is in memory */
-        s->room.most = s->loaded_max;
+        s->quota.most = s->loaded_max;
     return st;
 }
 

@@ -16,9 +16,9 @@
 
 enum { TOUCHED_PART = 16 }; /* a store may think that a session was last used that part of session_ttl_s earlier */
 
-/* ---- which are in memory ----------------------------------------------------------------------------------------- */
+/* ---- which are in memory ---------------------------------------------------------------------------------------- */
 
-static void show(const struct sessions *s)
+static void sessions_stored_show(const struct sessions *s)
 {
     metrics_gauge_set(METRIC_SESSIONS_LOADED_BYTES, 0, s->loaded.bytes);
 }
@@ -30,7 +30,7 @@ void sessions_unload_locked(struct sessions *s, struct session *one)
     one->is_counted = false;
     s->loaded.count--;
     s->loaded.bytes -= one->head.memory_bytes;
-    show(s);
+    sessions_stored_show(s);
 }
 
 enum status sessions_load_locked(struct sessions *s, struct session *one, struct error *err)
@@ -50,7 +50,7 @@ enum status sessions_load_locked(struct sessions *s, struct session *one, struct
     one->is_counted = true;
     s->loaded.count++;
     s->loaded.bytes += one->head.memory_bytes;
-    show(s);
+    sessions_stored_show(s);
     return OK;
 }
 
@@ -79,7 +79,7 @@ void sessions_touch_locked(struct sessions *s, struct session *one)
     (void)s->store->kind->touch(s->store, &one->key, &one->claim);
 }
 
-/* ---- records ----------------------------------------------------------------------------------------------------- */
+/* ---- records ---------------------------------------------------------------------------------------------------- */
 
 /* Have the store keep `one` as it is at `snapshot`. */
 static enum status put_record(const struct sessions *s, const struct session *one, const struct session_claim *claim,
@@ -105,7 +105,7 @@ static struct session_head head_of(struct sessions *s, const struct session *one
     return head;
 }
 
-/* ---- shared ------------------------------------------------------------------------------------------------------ */
+/* ---- shared ----------------------------------------------------------------------------------------------------- */
 
 struct session_info sessions_unknown(const struct sessions *s, const struct client_id *who, const char *id)
 {
@@ -142,10 +142,10 @@ static enum status learn(struct sessions *s, struct session *one, const struct s
     const bool fits = is_there && s->loaded.bytes + more <= s->loaded_max.bytes;
     if (fits) {
         s->loaded.bytes += more;
-        s->room.used.bytes += more;
+        s->quota.used.bytes += more;
         one->holder->has.bytes += more;
         one->head = *head;
-        show(s);
+        sessions_stored_show(s);
     }
     sessions_leave(s, gone);
     if (!is_there)
@@ -154,7 +154,7 @@ static enum status learn(struct sessions *s, struct session *one, const struct s
                 : error_set(err, ERR_SESSIONS, "sessions in use take all of sessions_memory_max_mb; try again soon");
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
 
 /* The record is of no use. Of a store that is shared it may be to others, as while daemons are upgraded one after the
  * other. Else nobody shall find the session any more, unless it has gone on meanwhile, or another request has it, and
@@ -246,7 +246,7 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
     return OK;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------------------------- */
+/* ---- writing ---------------------------------------------------------------------------------------------------- */
 
 /* Not by whoever has put it into a store that is shared: there sessions_remove has asked for that itself, after which
  * others may have made a new one. */

@@ -13,7 +13,7 @@
 enum { SWEPT_AT_ONCE = 64 };   /* as that takes time if they are stored */
 enum { TOLD_AGAIN_PART = 16 }; /* of the time until leases are renewed: when a store is tried again that was not told */
 
-/* ---- the table --------------------------------------------------------------------------------------------------- */
+/* ---- the table -------------------------------------------------------------------------------------------------- */
 
 static struct session **chain_of(struct sessions *s, const char *id)
 {
@@ -23,10 +23,10 @@ static struct session **chain_of(struct sessions *s, const char *id)
     return &s->table[hash % BUCKETS];
 }
 
-static void show(const struct sessions *s)
+static void sessions_table_show(const struct sessions *s)
 {
-    metrics_gauge_set(METRIC_SESSIONS, 0, s->room.used.count);
-    metrics_gauge_set(METRIC_SESSIONS_BYTES, 0, s->room.used.bytes);
+    metrics_gauge_set(METRIC_SESSIONS, 0, s->quota.used.count);
+    metrics_gauge_set(METRIC_SESSIONS_BYTES, 0, s->quota.used.bytes);
 }
 
 void sessions_put_locked(struct sessions *s, struct session *one, struct session_holder *holder, bool is_held)
@@ -40,7 +40,7 @@ void sessions_put_locked(struct sessions *s, struct session *one, struct session
     one->is_held = is_held;
     if (!is_held)
         sessions_idle_locked(s, one);
-    show(s);
+    sessions_table_show(s);
 }
 
 void sessions_take_locked(struct sessions *s, struct session *one)
@@ -51,10 +51,10 @@ void sessions_take_locked(struct sessions *s, struct session *one)
     *at = one->next;
     one->next = NULL;
     LIST_REMOVE(one, of_client);
-    session_room_give(&s->room, one->holder, one->head.memory_bytes);
+    session_quota_give(&s->quota, one->holder, one->head.memory_bytes);
     one->holder = NULL;
     sessions_unload_locked(s, one);
-    show(s);
+    sessions_table_show(s);
 }
 
 struct session *sessions_look_up_locked(struct sessions *s, const struct session_key *key, const char *id)
@@ -65,7 +65,7 @@ struct session *sessions_look_up_locked(struct sessions *s, const struct session
     return one;
 }
 
-/* ---- the list ---------------------------------------------------------------------------------------------------- */
+/* ---- the list --------------------------------------------------------------------------------------------------- */
 
 void sessions_idle_locked(struct sessions *s, struct session *one)
 {
@@ -85,7 +85,7 @@ uint64_t sessions_end_of(const struct sessions *s, const struct session *one)
     return one->used_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S;
 }
 
-/* ---- the end of one ---------------------------------------------------------------------------------------------- */
+/* ---- the end of one --------------------------------------------------------------------------------------------- */
 
 struct session *sessions_take_out_locked(struct sessions *s, struct session *one, struct session *gone)
 {
@@ -182,7 +182,7 @@ static uint64_t period_ns(const struct sessions *s)
 
 void sessions_leave(struct sessions *s, struct session *gone)
 {
-    const bool starts = s->room.used.count > 0 && !s->is_timed;
+    const bool starts = s->quota.used.count > 0 && !s->is_timed;
     s->is_timed |= starts;
     (void)pthread_mutex_unlock(&s->lock);
     sessions_drop(s, gone);
@@ -209,7 +209,7 @@ uint64_t sessions_on_time(void *arg, enum watch_event event, uint64_t now_ns)
     (void)pthread_mutex_lock(&s->lock);
     struct session *gone = sweep(s, now_ns);
     const uint64_t wait_ns = period_ns(s) / (hold_on(s) ? 1 : TOLD_AGAIN_PART);
-    s->is_timed = s->room.used.count > 0;
+    s->is_timed = s->quota.used.count > 0;
     const struct session *oldest = TAILQ_FIRST(&s->idle);
     const uint64_t due_ns = oldest != NULL ? sessions_end_of(s, oldest) : now_ns + wait_ns;
     const uint64_t again_ns = s->is_timed ? due_ns : 0;

@@ -83,7 +83,7 @@ enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_sna
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
-static enum status refuse(struct error *err, const char *what, uint64_t found, uint64_t min, uint64_t max)
+static enum status state_blob_refuse(struct error *err, const char *what, uint64_t found, uint64_t min, uint64_t max)
 {
     return error_set_param(err, ERR_ARGUMENT, "state", "the state's %s is %llu, expected %llu to %llu", what,
                            (unsigned long long)found, (unsigned long long)min, (unsigned long long)max);
@@ -100,9 +100,9 @@ static enum status check_sampler(const struct sampler *s, struct error *err)
 {
     const struct sampler_options *o = &s->options;
     if (o->seed > SEED_MAX)
-        return refuse(err, "seed", o->seed, 0, SEED_MAX);
+        return state_blob_refuse(err, "seed", o->seed, 0, SEED_MAX);
     if (o->top_k > BYTE_VALUES)
-        return refuse(err, "top_k", o->top_k, 0, BYTE_VALUES);
+        return state_blob_refuse(err, "top_k", o->top_k, 0, BYTE_VALUES);
     if (!(o->temperature >= 0.0f && o->temperature <= (float)SAMPLER_TEMPERATURE_MAX))
         return refuse_fraction(err, "temperature", o->temperature, "0 to 100");
     if (!(o->top_p > 0.0f && o->top_p <= 1.0f))
@@ -121,9 +121,9 @@ static enum status check_sampler(const struct sampler *s, struct error *err)
     if (!sampler_can_draw(o))
         return error_set_param(err, ERR_ARGUMENT, "state", "the state's allowed_bytes let no byte be drawn");
     if (s->draws > STATE_SEEN_MAX)
-        return refuse(err, "number of draws", s->draws, 0, STATE_SEEN_MAX);
+        return state_blob_refuse(err, "number of draws", s->draws, 0, STATE_SEEN_MAX);
     if (s->seen > STATE_SEEN_MAX)
-        return refuse(err, "number of bytes", s->seen, 0, STATE_SEEN_MAX);
+        return state_blob_refuse(err, "number of bytes", s->seen, 0, STATE_SEEN_MAX);
     return OK;
 }
 
@@ -146,7 +146,7 @@ static enum status take_sampler(const uint8_t **at, struct sampler *s, struct er
     o->frequency_penalty = le_take_float(at);
     const uint64_t utf8 = le_take(at, 4);
     if (utf8 > 1)
-        return refuse(err, "utf8", utf8, 0, 1);
+        return state_blob_refuse(err, "utf8", utf8, 0, 1);
     o->utf8 = utf8 == 1;
     le_take_bytes(at, o->allowed, sizeof o->allowed);
     for (size_t b = 0; b < BYTE_VALUES; b++) {
@@ -214,13 +214,13 @@ static enum status check_frame(const struct state_blob_head *h, const uint8_t *b
     const uint32_t least_pending = h->position > 0 ? 1 : 0;
     const uint64_t most_state = h->position > 0 ? STATE_BYTES_MAX : 0;
     if (h->pending_count < least_pending || h->pending_count > STATE_PENDING_MAX)
-        return refuse(err, "number of pending bytes", h->pending_count, least_pending, STATE_PENDING_MAX);
+        return state_blob_refuse(err, "number of pending bytes", h->pending_count, least_pending, STATE_PENDING_MAX);
     if (h->fed_count > MODEL_CONTEXT_MAX)
-        return refuse(err, "number of bytes of text", h->fed_count, 0, MODEL_CONTEXT_MAX);
+        return state_blob_refuse(err, "number of bytes of text", h->fed_count, 0, MODEL_CONTEXT_MAX);
     if (h->position > ENGINE_POSITION_MAX)
-        return refuse(err, "position", h->position, 0, ENGINE_POSITION_MAX);
+        return state_blob_refuse(err, "position", h->position, 0, ENGINE_POSITION_MAX);
     if (h->state_bytes > most_state)
-        return refuse(err, "number of bytes of the engine", h->state_bytes, 0, most_state);
+        return state_blob_refuse(err, "number of bytes of the engine", h->state_bytes, 0, most_state);
     const size_t expected = STATE_BLOB_HEADER_BYTES + STATE_BLOB_CHECKSUM_BYTES + (size_t)h->fed_count +
                             h->pending_count + (size_t)h->state_bytes;
     if (size != expected)

@@ -32,7 +32,7 @@ struct store_dir {
     int lock;                   /* of it */
     bool syncs;
     pthread_mutex_t
-        places;  /* while a record takes its place, and while one is opened: between the steps none is there */
+        renames; /* while a record takes its place, and while one is opened: between the steps none is there */
     char path[]; /* for messages */
 };
 
@@ -56,7 +56,7 @@ static enum status fail(const struct store_dir *d, const char *doing, const char
                      strerror(why));
 }
 
-/* ---- writing ----------------------------------------------------------------------------------------------------- */
+/* ---- writing ---------------------------------------------------------------------------------------------------- */
 
 static bool write_all(int fd, const uint8_t *bytes, size_t size)
 {
@@ -81,12 +81,12 @@ static bool write_file(const struct store_dir *d, const char *name, const struct
     return written && closed;
 }
 
-static bool take_place(struct store_dir *d, const char *aside, const char *name)
+static bool put_in_place(struct store_dir *d, const char *aside, const char *name)
 {
-    (void)pthread_mutex_lock(&d->places);
+    (void)pthread_mutex_lock(&d->renames);
     const bool fine = (unlinkat(d->fd, name, 0) == 0 || errno == ENOENT) && renameat(d->fd, aside, d->fd, name) == 0;
     const int why = errno;
-    (void)pthread_mutex_unlock(&d->places);
+    (void)pthread_mutex_unlock(&d->renames);
     errno = why;
     return fine;
 }
@@ -105,14 +105,14 @@ static enum status put(struct session_store *s, const struct session_key *key, c
         (void)unlinkat(d->fd, aside, 0);
         return st;
     }
-    if (!take_place(d, aside, name))
+    if (!put_in_place(d, aside, name))
         return fail(d, "rename", aside, err); /* it stays, as it may be the only one by now: settle */
     if (d->syncs && fsync(d->fd) != 0)
         return fail(d, "write", "", err);
     return OK;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
 
 static enum status read_all(const struct store_dir *d, int fd, const char *name, size_t size, struct session_bytes *ret,
                             struct error *err)
@@ -139,10 +139,10 @@ static enum status read_all(const struct store_dir *d, int fd, const char *name,
 
 static int open_record(struct store_dir *d, const char *name)
 {
-    (void)pthread_mutex_lock(&d->places);
+    (void)pthread_mutex_lock(&d->renames);
     const int fd = openat(d->fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     const int why = errno;
-    (void)pthread_mutex_unlock(&d->places);
+    (void)pthread_mutex_unlock(&d->renames);
     errno = why;
     return fd;
 }
@@ -174,7 +174,7 @@ static enum status get(struct session_store *s, const struct session_key *key, s
     return read_file(dir_of(s), name, HTTP_BODY_MAX, &about, ret, err);
 }
 
-/* ---- the rest ---------------------------------------------------------------------------------------------------- */
+/* ---- the rest --------------------------------------------------------------------------------------------------- */
 
 static enum status remove_record(struct session_store *s, const struct session_key *key, struct error *err)
 {
@@ -203,7 +203,7 @@ static void free_store(struct session_store *s)
         (void)close(d->lock);
     if (d->fd >= 0)
         (void)close(d->fd);
-    (void)pthread_mutex_destroy(&d->places);
+    (void)pthread_mutex_destroy(&d->renames);
     free(d);
 }
 
@@ -215,14 +215,14 @@ static const struct session_store_kind kind = {
     .free = free_store,
 };
 
-/* ---- opening ----------------------------------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------------------------------------- */
 
 static enum status refuse_path(const char *path, const char *why, struct error *err)
 {
     return error_set_param(err, ERR_CONFIG, "sessions_dir", "sessions_dir: %s: %s", path, why);
 }
 
-static enum status refuse(const struct store_dir *d, const char *why, struct error *err)
+static enum status store_dir_refuse(const struct store_dir *d, const char *why, struct error *err)
 {
     return refuse_path(d->path, why, err);
 }
@@ -260,17 +260,17 @@ static enum status enter(struct store_dir *d, struct error *err)
 {
     struct stat about;
     if (mkdir(d->path, 0700) != 0 && errno != EEXIST)
-        return refuse(d, why_not_made(errno), err);
+        return store_dir_refuse(d, why_not_made(errno), err);
     d->fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (d->fd < 0 || fstat(d->fd, &about) != 0 || faccessat(d->fd, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0)
-        return refuse(d, strerror(errno), err);
+        return store_dir_refuse(d, strerror(errno), err);
     if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         log_warning("sessions_dir: others than its owner may write in %s, and could so forge sessions", d->path);
     d->lock = openat(d->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (d->lock < 0)
-        return refuse(d, strerror(errno), err);
+        return store_dir_refuse(d, strerror(errno), err);
     if (flock(d->lock, LOCK_EX | LOCK_NB) != 0)
-        return refuse(
+        return store_dir_refuse(
             d, errno == EWOULDBLOCK ? "another daemon has it; each needs a folder of its own" : strerror(errno), err);
     return OK;
 }
@@ -283,7 +283,7 @@ enum status store_dir_open(struct session_store **ret, const struct store_dir_op
         return error_set(err, ERR_NOMEM, "out of memory for the store of sessions");
     d->store.kind = &kind;
     d->syncs = o->syncs;
-    (void)pthread_mutex_init(&d->places, NULL);
+    (void)pthread_mutex_init(&d->renames, NULL);
     d->fd = d->lock = -1;
     memcpy(d->path, o->path, length + 1);
     const enum status st = enter(d, err);
@@ -294,7 +294,7 @@ enum status store_dir_open(struct session_store **ret, const struct store_dir_op
     return st;
 }
 
-/* ---- what is there ----------------------------------------------------------------------------------------------- */
+/* ---- what is there ---------------------------------------------------------------------------------------------- */
 
 /* "0123...ef.session" */
 static bool read_name(struct session_key *ret, const char *name, const char *end)
@@ -309,7 +309,8 @@ static bool read_name(struct session_key *ret, const char *name, const char *end
 }
 
 /* Only the head is read; the state is when it is asked for. */
-static enum status look_at(struct store_dir *d, struct store_dir_found *ret, const char *name, struct error *err)
+static enum status store_dir_look_at(struct store_dir *d, struct store_dir_found *ret, const char *name,
+                                     struct error *err)
 {
     struct session_bytes beginning = {.bytes = NULL};
     struct stat about = {.st_mtime = 0};
@@ -378,7 +379,7 @@ static enum status take_in(struct store_dir *d, const char *name, struct store_d
     *is_session = false;
     if (!read_name(&ret->key, name, RECORD_END))
         return OK;
-    const enum status st = look_at(d, ret, name, &why);
+    const enum status st = store_dir_look_at(d, ret, name, &why);
     if (st == ERR_NOMEM)
         return error_set(err, st, "%s", why.message);
     if (st != OK)

@@ -41,7 +41,7 @@ struct store_redis {
     size_t idle_count;
     int telling;                /* the one for redis_link_tell; -1: none */
     bool is_greeted;            /* it was told who we are */
-    struct redis_place place;   /* where the server was last */
+    struct redis_peer peer;     /* where the server was last */
     uint64_t away_ns, again_ns; /* since when it is away; 0: it is not; when it is tried again; UINT64_MAX: it is now */
     char cause[sizeof((struct error *)NULL)->message]; /* of being away */
 };
@@ -51,7 +51,7 @@ static struct store_redis *whole_of(struct session_store *s)
     return (struct store_redis *)(void *)s;
 }
 
-/* ---- connections, away and back ---------------------------------------------------------------------------------- */
+/* ---- connections, away and back --------------------------------------------------------------------------------- */
 
 static void close_idle_locked(struct store_redis *s)
 {
@@ -72,12 +72,12 @@ static void keep_telling_locked(struct store_redis *s)
 {
     if (s->telling >= 0 && !redis_link_drain(s->telling))
         close_telling_locked(s);
-    if (s->telling < 0 && s->place.size > 0)
-        s->telling = redis_link_begin(&s->place, s->timeout_ms);
+    if (s->telling < 0 && s->peer.size > 0)
+        s->telling = redis_link_begin(&s->peer, s->timeout_ms);
 }
 
 /* What needs no answer, without waiting. False: that cannot be now. */
-static bool tell(struct store_redis *s, const struct redis_command *c)
+static bool store_redis_tell(struct store_redis *s, const struct redis_command *c)
 {
     (void)pthread_mutex_lock(&s->lock);
     keep_telling_locked(s);
@@ -107,20 +107,20 @@ static enum status take_idle(struct store_redis *s, int *ret, bool *tries, struc
     return st;
 }
 
-/* `place`: of a connection that is new. */
-static void leave_idle(struct store_redis *s, int fd, const struct redis_place *place)
+/* `peer`: of a connection that is new. */
+static void leave_idle(struct store_redis *s, int fd, const struct redis_peer *peer)
 {
     (void)pthread_mutex_lock(&s->lock);
-    if (place->size > 0 && (place->size != s->place.size || memcmp(&place->name, &s->place.name, place->size) != 0)) {
-        s->place = *place;
+    if (peer->size > 0 && (peer->size != s->peer.size || memcmp(&peer->name, &s->peer.name, peer->size) != 0)) {
+        s->peer = *peer;
         close_telling_locked(s);
     }
     keep_telling_locked(s);
-    const bool is_kept = s->idle_count < SESSION_STORE_THREADS;
-    if (is_kept)
+    const bool is_retained = s->idle_count < SESSION_STORE_THREADS;
+    if (is_retained)
         s->idle[s->idle_count++] = fd;
     (void)pthread_mutex_unlock(&s->lock);
-    if (!is_kept)
+    if (!is_retained)
         (void)close(fd);
 }
 
@@ -151,27 +151,28 @@ static void judge(struct store_redis *s, enum status st, const char *cause, bool
 }
 
 /* Errors: as redis_link_ask. */
-static enum status ask(struct store_redis *s, const struct redis_command *c, redisReply **ret, struct error *err)
+static enum status store_redis_ask(struct store_redis *s, const struct redis_command *c, redisReply **ret,
+                                   struct error *err)
 {
-    struct redis_place place = {.size = 0};
+    struct redis_peer peer = {.size = 0};
     int fd;
     bool tries;
     enum status st = take_idle(s, &fd, &tries, err);
     if (st != OK)
         return st;
     if (fd < 0)
-        st = redis_link_open(&fd, &place, &s->address, &s->password, s->timeout_ms, err);
+        st = redis_link_open(&fd, &peer, &s->address, &s->password, s->timeout_ms, err);
     if (st == OK)
         st = redis_link_ask(fd, c, s->timeout_ms, ret, err);
     judge(s, st, err->message, tries);
     if (st == OK || st == ERR_STORE)
-        leave_idle(s, fd, &place);
+        leave_idle(s, fd, &peer);
     else if (fd >= 0)
         (void)close(fd);
     return st;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------------------------ */
 
 /* A script and what it is given; KEYS[1] is the record's key, KEYS[2] the lease's. */
 struct call {
@@ -218,7 +219,7 @@ static enum status fail_of_reply(struct error *err)
 static enum status call(struct store_redis *s, const struct call *c, redisReply **ret, struct error *err)
 {
     struct error why;
-    const enum status st = ask(s, &c->command, ret, &why);
+    const enum status st = store_redis_ask(s, &c->command, ret, &why);
     if (st != OK)
         return fail(st, why.message, err);
     if ((*ret)->str[0] == 'N') {
@@ -257,7 +258,7 @@ static enum status read_record(const redisReply *reply, char *found, struct sess
     return OK;
 }
 
-/* ---- the functions of a store ------------------------------------------------------------------------------------ */
+/* ---- the functions of a store ----------------------------------------------------------------------------------- */
 
 /* Also if the lease has expired, as connections were lost, and nobody else has gone on. */
 static bool touch(struct session_store *store, const struct session_key *key, const struct session_claim *claim)
@@ -273,7 +274,7 @@ static bool touch(struct session_store *store, const struct session_key *key, co
     struct store_redis *s = whole_of(store);
     struct call c;
     begin(s, &c, script, key, (const char *const[]){claim->token, claim->found, s->ttl_ms, s->lease_ms, s->name, NULL});
-    return tell(s, &c.command);
+    return store_redis_tell(s, &c.command);
 }
 
 /* What is not told any more expires. */
@@ -288,7 +289,7 @@ static void let_go(struct session_store *store, const struct session_key *key, c
     struct store_redis *s = whole_of(store);
     struct call c;
     begin(s, &c, script, key, (const char *const[]){claim->token, s->ttl_ms, NULL});
-    (void)tell(s, &c.command);
+    (void)store_redis_tell(s, &c.command);
 }
 
 /* In each script what a full server refuses comes first, so that nothing is half done. */
@@ -375,7 +376,7 @@ static enum status remove_session(struct session_store *store, const struct sess
     return call_for_letter(s, &c, 'K', &said, err);
 }
 
-/* ---- start and end ----------------------------------------------------------------------------------------------- */
+/* ---- start and end ---------------------------------------------------------------------------------------------- */
 
 static void free_store(struct session_store *store)
 {
@@ -457,7 +458,7 @@ static enum status probe(struct store_redis *s, struct error *err)
     redis_command_add_text(&c, script);
     redis_command_add_text(&c, "1");
     redis_command_add_text(&c, key);
-    const enum status st = ask(s, &c, &reply, &why);
+    const enum status st = store_redis_ask(s, &c, &reply, &why);
     const bool is_fine = st == OK
                              ? strcmp(reply->str, "OK") == 0
                              : st == ERR_UNAVAILABLE || (st == ERR_STORE && strstr(why.message, "is full") != NULL);

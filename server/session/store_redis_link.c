@@ -18,7 +18,7 @@
 
 enum { CHUNK_BYTES = 16384, DRAINED_CHUNKS_MAX = 64 };
 
-/* ---- connecting -------------------------------------------------------------------------------------------------- */
+/* ---- connecting ------------------------------------------------------------------------------------------------- */
 
 /* What the system lacks, for now, is not the server's fault. */
 static enum status fail(struct error *err, const char *what, int error)
@@ -40,7 +40,7 @@ static int make_socket(int family, int flags)
     return fd;
 }
 
-static enum status connect_to(int *ret, struct redis_place *place, const struct sockaddr *name, socklen_t size,
+static enum status connect_to(int *ret, struct redis_peer *peer, const struct sockaddr *name, socklen_t size,
                               uint32_t timeout_ms, struct error *err)
 {
     const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000L};
@@ -53,35 +53,35 @@ static enum status connect_to(int *ret, struct redis_place *place, const struct 
         return st;
     }
     *ret = fd;
-    assert(size <= sizeof place->name);
-    memcpy(&place->name, name, size);
-    place->size = size;
+    assert(size <= sizeof peer->name);
+    memcpy(&peer->name, name, size);
+    peer->size = size;
     return OK;
 }
 
-int redis_link_begin(const struct redis_place *place, uint32_t timeout_ms)
+int redis_link_begin(const struct redis_peer *peer, uint32_t timeout_ms)
 {
-    const int fd = make_socket(place->name.ss_family, SOCK_NONBLOCK);
+    const int fd = make_socket(peer->name.ss_family, SOCK_NONBLOCK);
     if (fd < 0)
         return -1;
-    if (place->name.ss_family != AF_UNIX) /* or a link that is cut would be found out after minutes */
+    if (peer->name.ss_family != AF_UNIX) /* or a link that is cut would be found out after minutes */
         (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
-    if (connect(fd, (const struct sockaddr *)(const void *)&place->name, place->size) == 0 || errno == EINPROGRESS)
+    if (connect(fd, (const struct sockaddr *)(const void *)&peer->name, peer->size) == 0 || errno == EINPROGRESS)
         return fd;
     (void)close(fd);
     return -1;
 }
 
-static enum status connect_unix(int *ret, struct redis_place *place, const char *path, uint32_t timeout_ms,
+static enum status connect_unix(int *ret, struct redis_peer *peer, const char *path, uint32_t timeout_ms,
                                 struct error *err)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     assert(strlen(path) < sizeof name.sun_path);
     memcpy(name.sun_path, path, strlen(path));
-    return connect_to(ret, place, (const struct sockaddr *)(const void *)&name, sizeof name, timeout_ms, err);
+    return connect_to(ret, peer, (const struct sockaddr *)(const void *)&name, sizeof name, timeout_ms, err);
 }
 
-static enum status connect_tcp(int *ret, struct redis_place *place, const struct redis_address *a, uint32_t timeout_ms,
+static enum status connect_tcp(int *ret, struct redis_peer *peer, const struct redis_address *a, uint32_t timeout_ms,
                                struct error *err)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
@@ -94,7 +94,7 @@ static enum status connect_tcp(int *ret, struct redis_place *place, const struct
                          code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code));
     enum status st = ERR_UNAVAILABLE;
     for (const struct addrinfo *i = info; i != NULL && st == ERR_UNAVAILABLE; i = i->ai_next)
-        st = connect_to(ret, place, i->ai_addr, i->ai_addrlen, timeout_ms, err);
+        st = connect_to(ret, peer, i->ai_addr, i->ai_addrlen, timeout_ms, err);
     freeaddrinfo(info);
     return st;
 }
@@ -139,14 +139,14 @@ static int make_greeting(struct redis_command out[GREETING], const struct redis_
     return count;
 }
 
-enum status redis_link_open(int *ret, struct redis_place *place, const struct redis_address *a,
+enum status redis_link_open(int *ret, struct redis_peer *peer, const struct redis_address *a,
                             const struct redis_password *password, uint32_t timeout_ms, struct error *err)
 {
     struct redis_command greeting[GREETING];
     const int count = make_greeting(greeting, a, password);
     int fd = -1;
-    enum status st = a->service[0] == '\0' ? connect_unix(&fd, place, a->host, timeout_ms, err)
-                                           : connect_tcp(&fd, place, a, timeout_ms, err);
+    enum status st = a->service[0] == '\0' ? connect_unix(&fd, peer, a->host, timeout_ms, err)
+                                           : connect_tcp(&fd, peer, a, timeout_ms, err);
     for (int i = 0; i < count && st == OK; i++)
         st = greet(fd, &greeting[i], timeout_ms, err);
     if (st == OK)
@@ -162,7 +162,7 @@ bool redis_link_is_stale(int fd)
     return poll(&p, 1, 0) != 0;
 }
 
-/* ---- a command and its reply ------------------------------------------------------------------------------------- */
+/* ---- a command and its reply ------------------------------------------------------------------------------------ */
 
 void redis_command_add(struct redis_command *c, const void *bytes, size_t size)
 {

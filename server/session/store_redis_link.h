@@ -23,17 +23,17 @@
 #include "server/session/store_redis_url.h"
 
 /* One of those that a name stands for. */
-struct redis_place {
+struct redis_peer {
     struct sockaddr_storage name;
     socklen_t size; /* 0: none */
 };
 
 /* Connect to the first of the address's places that accepts, *place, say who we are and choose the database. close()
  * ends it. */
-enum status redis_link_open(int *ret, struct redis_place *place, const struct redis_address *a,
+enum status redis_link_open(int *ret, struct redis_peer *peer, const struct redis_address *a,
                             const struct redis_password *password, uint32_t timeout_ms, struct error *err);
 /* Begin to connect there without waiting, for redis_link_tell alone. -1: that fails. */
-int redis_link_begin(const struct redis_place *place, uint32_t timeout_ms);
+int redis_link_begin(const struct redis_peer *peer, uint32_t timeout_ms);
 /* Has the server closed it, or sent what nobody asked for, while it was idle? */
 bool redis_link_is_stale(int fd);
 

@@ -12,9 +12,9 @@ enum { PORT_MAX = 65535, DATABASE_MAX = 65535, SOCKET_PATH_MAX = sizeof((struct 
 
 _Static_assert(SOCKET_PATH_MAX <= HOST_NAME_BYTES_MAX, "a path fits where a host does");
 
-/* ---- the URL ----------------------------------------------------------------------------------------------------- */
+/* ---- the URL ---------------------------------------------------------------------------------------------------- */
 
-static enum status refuse(struct error *err, const char *url, const char *expected)
+static enum status store_redis_url_refuse(struct error *err, const char *url, const char *expected)
 {
     return error_set(err, ERR_CONFIG, "the URL of the session store is \"%.200s\", expected %s", url, expected);
 }
@@ -39,7 +39,7 @@ static bool read_number(char out[8], const char *text, size_t size, unsigned min
 static enum status read_database(struct redis_address *a, const char *url, const char *text, struct error *err)
 {
     if (!read_number(a->database, text, strlen(text), 0, DATABASE_MAX))
-        return refuse(err, url, "a database's number at its end, 0 to 65535");
+        return store_redis_url_refuse(err, url, "a database's number at its end, 0 to 65535");
     return OK;
 }
 
@@ -48,9 +48,9 @@ static enum status read_unix(struct redis_address *a, const char *url, const cha
     static const char query[] = "?db=";
     const size_t size = strcspn(path, "?");
     if (path[0] != '/' || size < 2 || size > SOCKET_PATH_MAX)
-        return refuse(err, url, "unix:/PATH with an absolute path of at most 107 bytes");
+        return store_redis_url_refuse(err, url, "unix:/PATH with an absolute path of at most 107 bytes");
     if (path[size] != '\0' && strncmp(path + size, query, sizeof query - 1) != 0)
-        return refuse(err, url, "nothing but ?db=NUMBER after the path");
+        return store_redis_url_refuse(err, url, "nothing but ?db=NUMBER after the path");
     memcpy(a->host, path, size);
     return path[size] == '\0' ? OK : read_database(a, url, path + size + sizeof query - 1, err);
 }
@@ -65,16 +65,16 @@ static enum status read_host(struct redis_address *a, const char *url, const cha
     if (is_v6 && colon != NULL)
         colon = ++colon == text + size ? NULL : colon;
     else if (is_v6)
-        return refuse(err, url, hosts);
+        return store_redis_url_refuse(err, url, hosts);
     if (host_size == 0 || host_size > HOST_NAME_BYTES_MAX || (colon != NULL && *colon != ':'))
-        return refuse(err, url, hosts);
+        return store_redis_url_refuse(err, url, hosts);
     for (size_t i = 0; i < host_size; i++)
         if (host[i] <= ' ' || host[i] > '~' || strchr(is_v6 ? "[]?#/\\" : "[]?#/\\:", host[i]) != NULL)
-            return refuse(err, url, hosts);
+            return store_redis_url_refuse(err, url, hosts);
     memcpy(a->host, host, host_size);
     (void)snprintf(a->service, sizeof a->service, "6379");
     if (colon != NULL && !read_number(a->service, colon + 1, size - (size_t)(colon + 1 - text), 1, PORT_MAX))
-        return refuse(err, url, "a port from 1 to 65535");
+        return store_redis_url_refuse(err, url, "a port from 1 to 65535");
     return OK;
 }
 
@@ -85,9 +85,10 @@ enum status redis_address_read(struct redis_address *ret, const char *url, struc
     if (strncmp(url, "unix:", 5) == 0) {
         st = read_unix(&a, url, url + 5, err);
     } else if (strncmp(url, "rediss:", 7) == 0) {
-        st = refuse(err, url, "redis://HOST:PORT/DB: TLS is not supported, use a private network or a Unix socket");
+        st = store_redis_url_refuse(
+            err, url, "redis://HOST:PORT/DB: TLS is not supported, use a private network or a Unix socket");
     } else if (strncmp(url, "redis://", 8) != 0) {
-        st = refuse(err, url, "redis://HOST:PORT/DB or unix:/PATH?db=DB");
+        st = store_redis_url_refuse(err, url, "redis://HOST:PORT/DB or unix:/PATH?db=DB");
     } else if (strchr(url, '@') != NULL) {
         /* not repeated: this ends in a log */
         st =
@@ -104,7 +105,7 @@ enum status redis_address_read(struct redis_address *ret, const char *url, struc
     return st;
 }
 
-/* ---- the password ------------------------------------------------------------------------------------------------ */
+/* ---- the password ----------------------------------------------------------------------------------------------- */
 
 enum status redis_password_read(struct redis_password *ret, const char *path, struct error *err)
 {

@@ -55,7 +55,7 @@ static void measure(struct roofline *r, struct row rows[], size_t n, size_t roun
             qsort(rows[i].values[all], rounds, sizeof rows[i].values[all][0], by_value);
 }
 
-/* ---- the machine ------------------------------------------------------------------------------------------------- */
+/* ---- the machine ------------------------------------------------------------------------------------------------ */
 
 #define RATE(text, kind, precision)                           \
     {                                                         \
@@ -123,7 +123,7 @@ static int show_machine(uint32_t threads, size_t rounds)
     return CLI_OK;
 }
 
-/* ---- a model ----------------------------------------------------------------------------------------------------- */
+/* ---- a model ---------------------------------------------------------------------------------------------------- */
 
 /* Multiply-adds that one exp, sigmoid or GELU stands for: range reduction, a polynomial of degree 5, scaling, and what
  * a division costs. They are vector arithmetic like any other, and 4 % of a model of dim 256. */

@@ -99,7 +99,7 @@ const struct peak *peak_select(const char *isa)
     return NULL;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
 
 typedef uint32_t words __attribute__((vector_size(16))); /* of which a core of any kind loads more than memory gives */
 #define READERS 8

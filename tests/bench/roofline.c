@@ -48,7 +48,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- products ---------------------------------------------------------------------------------------------------- */
+/* ---- products --------------------------------------------------------------------------------------------------- */
 
 static bool has_product(const struct kernels *k, enum precision precision)
 {
@@ -86,7 +86,7 @@ const float *roofline_weights(const struct roofline *r)
     return r->matrices + MATRIX;
 }
 
-/* ---- open and close ---------------------------------------------------------------------------------------------- */
+/* ---- open and close --------------------------------------------------------------------------------------------- */
 
 /* Each thread writes its own part first, so that the part lies close to it. In large pages where available: what is
  * measured is the memory, not the translation of addresses. */
@@ -158,7 +158,7 @@ bool roofline_has(const struct roofline *r, const struct roofline_work *w)
     return w->kind != ROOFLINE_PRODUCT || has_product(r->context.kernels, w->precision);
 }
 
-/* ---- measuring --------------------------------------------------------------------------------------------------- */
+/* ---- measuring -------------------------------------------------------------------------------------------------- */
 
 /* What one thread reads at a time. */
 static size_t part_bytes(const struct roofline_work *w, uint32_t threads)

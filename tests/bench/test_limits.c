@@ -30,7 +30,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* ---- loops ------------------------------------------------------------------------------------------------------- */
+/* ---- loops ------------------------------------------------------------------------------------------------------ */
 
 /* Each set of kernels has loops of its own name, of which each runs and changes all of its chains. */
 static void every_instruction_set_has_its_loops(void **state)
@@ -145,7 +145,7 @@ static void products_are_products(void **state)
     roofline_close(r);
 }
 
-/* ---- the program ------------------------------------------------------------------------------------------------- */
+/* ---- the program ------------------------------------------------------------------------------------------------ */
 
 static double number(const json_t *object, const char *key)
 {

@@ -49,7 +49,7 @@ static double number(const json_t *object, const char *key)
     return json_number_value(value);
 }
 
-/* ---- figures of a model ------------------------------------------------------------------------------------------ */
+/* ---- figures of a model ----------------------------------------------------------------------------------------- */
 
 /* bench --json on a model with extra options: exactly these keys beside what describes the run, all numbers above 0. */
 static json_t *expect_figures(const char *model, const char *option, const char *value, const char *const keys[])
@@ -142,7 +142,7 @@ static void wrong_arguments_are_named(void **state)
     program_expect(aft, cases, LENGTH(cases));
 }
 
-/* ---- models without files ---------------------------------------------------------------------------------------- */
+/* ---- models without files --------------------------------------------------------------------------------------- */
 
 static void a_synthetic_model_is_measured_like_any_other(void **state)
 {

@@ -115,7 +115,7 @@ static void a_folder_stands_for_its_pictures(void **state)
     program_run_clear(&with_folder);
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------------------- */
+/* ---- lists ------------------------------------------------------------------------------------------------------ */
 
 static void names_of_pictures_come_from_a_list(void **state)
 {
@@ -170,7 +170,7 @@ static void names_of_pictures_come_from_a_list(void **state)
     program_expect(aft, cases, LENGTH(cases));
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------------------------- */
 
 /* Names that would break a line, or are no text, are told apart from it; in JSON a newline is what it is. */
 static void a_name_can_not_end_its_line(void **state)

@@ -34,7 +34,7 @@ static struct daemon aftd;
 static char aft[PATH_MAX], dir[PATH_MAX], url[URL_MAX_BYTES], socket_path[PATH_MAX];
 static char text_path[PATH_MAX], archive_path[PATH_MAX], damaged_path[PATH_MAX], large_path[PATH_MAX];
 
-/* ---- running it -------------------------------------------------------------------------------------------------- */
+/* ---- running it ------------------------------------------------------------------------------------------------- */
 
 /* `aft verb args` with `input`; what it wrote to standard output, which must be all. program_run_clear it. */
 static struct program_run run(const char *verb, const char *const *args, const void *input, size_t size)
@@ -104,7 +104,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* ---- round trips ------------------------------------------------------------------------------------------------- */
+/* ---- round trips ------------------------------------------------------------------------------------------------ */
 
 static void any_bytes_come_back(void **state)
 {
@@ -155,7 +155,7 @@ static void an_archive_is_the_same_by_a_daemon(void **state)
     free(bytes);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------ */
 
 static unsigned count_files(const char *folder)
 {
@@ -298,7 +298,7 @@ static void a_terminal_gets_text_alone(void **state)
     }
 }
 
-/* ---- what goes wrong --------------------------------------------------------------------------------------------- */
+/* ---- what goes wrong -------------------------------------------------------------------------------------------- */
 
 static void what_is_wrong_is_said(void **state)
 {

@@ -216,7 +216,7 @@ static void text_goes_on_from_its_own_beginning(void **state)
     program_run_clear(&all);
 }
 
-/* ---- stop texts -------------------------------------------------------------------------------------------------- */
+/* ---- stop texts ------------------------------------------------------------------------------------------------- */
 
 static void a_text_ends_before_what_stops_it(void **state)
 {
@@ -268,7 +268,7 @@ static void a_text_ends_before_what_stops_it(void **state)
     program_run_clear(&all);
 }
 
-/* ---- prompts and threads ----------------------------------------------------------------------------------------- */
+/* ---- prompts and threads ---------------------------------------------------------------------------------------- */
 
 static void a_prompt_comes_from_a_file(void **state)
 {

@@ -50,7 +50,7 @@ static int clear(void **state)
     return 0;
 }
 
-/* ---- the proxy --------------------------------------------------------------------------------------------------- */
+/* ---- the proxy -------------------------------------------------------------------------------------------------- */
 
 /* What becomes of a connection. */
 struct step {
@@ -149,7 +149,7 @@ static void assert_goes_on(const char *name, const struct step *steps, size_t co
 #define GOES_ON(name, says, ...) \
     assert_goes_on(name, (struct step[]){__VA_ARGS__}, sizeof((struct step[]){__VA_ARGS__}) / sizeof(struct step), says)
 
-/* ---- behaviours -------------------------------------------------------------------------------------------------- */
+/* ---- behaviours ------------------------------------------------------------------------------------------------- */
 
 static void a_text_whose_connection_breaks_is_whole(void **state)
 {

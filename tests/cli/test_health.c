@@ -86,7 +86,7 @@ static void expect(const char *const *variables, const char *const *more, int ex
 
 #define NONE LIST(NULL)
 
-/* ---- how it is --------------------------------------------------------------------------------------------------- */
+/* ---- how it is -------------------------------------------------------------------------------------------------- */
 
 static void a_daemon_is_well_until_it_hangs_and_again_afterwards(void **state)
 {
@@ -134,7 +134,7 @@ static void a_draining_daemon_is_well_and_not_ready(void **state)
     assert_int_equal(daemon_wait(&aftd, HANG_MS), 0);
 }
 
-/* ---- where it is ------------------------------------------------------------------------------------------------- */
+/* ---- where it is ------------------------------------------------------------------------------------------------ */
 
 static void the_environment_counts_more_than_the_file(void **state)
 {
@@ -231,7 +231,7 @@ static void no_key_is_needed(void **state)
     daemon_stop(&aftd);
 }
 
-/* ---- what cannot be asked ---------------------------------------------------------------------------------------- */
+/* ---- what cannot be asked --------------------------------------------------------------------------------------- */
 
 static void what_is_wrong_with_the_question_is_told_apart(void **state)
 {

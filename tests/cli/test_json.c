@@ -83,7 +83,7 @@ static double number(const json_t *object, const char *key)
     return json_number_value(value);
 }
 
-/* ---- the verbs --------------------------------------------------------------------------------------------------- */
+/* ---- the verbs -------------------------------------------------------------------------------------------------- */
 
 static void verify_tells_each_model(void **state)
 {

@@ -38,7 +38,7 @@ static void start(const char *const flags[])
     (void)snprintf(url, sizeof url, "http://127.0.0.1:%u", aftd.port);
 }
 
-/* ---- reports ----------------------------------------------------------------------------------------------------- */
+/* ---- reports ---------------------------------------------------------------------------------------------------- */
 
 static json_int_t count_of(const json_t *object, const char *key)
 {
@@ -150,7 +150,7 @@ static json_t *load(const char *const arguments[], int code)
 
 #define LOAD(code, ...) load((const char *const[]){__VA_ARGS__, NULL}, code)
 
-/* ---- what is counted --------------------------------------------------------------------------------------------- */
+/* ---- what is counted -------------------------------------------------------------------------------------------- */
 
 static void every_stream_of_a_closed_loop_is_counted_byte_for_byte(void **state)
 {
@@ -216,7 +216,7 @@ static void the_warm_up_is_sent_and_not_counted(void **state)
     daemon_stop(&aftd);
 }
 
-/* ---- open loops -------------------------------------------------------------------------------------------------- */
+/* ---- open loops ------------------------------------------------------------------------------------------------- */
 
 static void an_open_loop_sends_at_its_rate(void **state)
 {
@@ -248,7 +248,7 @@ static void what_an_open_loop_cannot_send_in_time_counts(void **state)
     daemon_stop(&aftd);
 }
 
-/* ---- the rate that holds ----------------------------------------------------------------------------------------- */
+/* ---- the rate that holds ---------------------------------------------------------------------------------------- */
 
 /* Its runs bisect: each rate lies between the highest that held and the lowest that did not. */
 static void the_rate_that_holds_is_the_highest_of_the_runs_that_held(void **state)
@@ -305,7 +305,7 @@ static void a_goal_that_nothing_meets_is_told(void **state)
     daemon_stop(&aftd);
 }
 
-/* ---- failures ---------------------------------------------------------------------------------------------------- */
+/* ---- failures --------------------------------------------------------------------------------------------------- */
 
 static void expect_failure(const json_t *kind, const char *what, json_int_t count, const char *detail)
 {
@@ -397,7 +397,7 @@ static void what_is_no_ready_daemon_is_told_before_anything_is_sent(void **state
     daemon_clear(&aftd);
 }
 
-/* ---- how it looks and ends --------------------------------------------------------------------------------------- */
+/* ---- how it looks and ends -------------------------------------------------------------------------------------- */
 
 /* What aft load says when it gets SIGINT, once one more of its requests has been answered. */
 static void interrupt(struct program_run *p, const char *const arguments[])

@@ -102,7 +102,7 @@ static size_t count_lines(const char *text)
     return lines;
 }
 
-/* ---- listing ----------------------------------------------------------------------------------------------------- */
+/* ---- listing ---------------------------------------------------------------------------------------------------- */
 
 static void requests_are_listed_in_a_table_and_as_json(void **state)
 {
@@ -174,7 +174,7 @@ static void a_key_is_sent_if_there_is_one(void **state)
     daemon_stop(&aftd);
 }
 
-/* ---- cancelling -------------------------------------------------------------------------------------------------- */
+/* ---- cancelling ------------------------------------------------------------------------------------------------- */
 
 static void requests_are_cancelled_by_their_ids(void **state)
 {
@@ -196,7 +196,7 @@ static void requests_are_cancelled_by_their_ids(void **state)
     daemon_stop(&aftd);
 }
 
-/* ---- what cannot be asked ---------------------------------------------------------------------------------------- */
+/* ---- what cannot be asked --------------------------------------------------------------------------------------- */
 
 static void what_is_in_the_way_is_said(void **state)
 {

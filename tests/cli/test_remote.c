@@ -49,7 +49,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* ---- the same as without a daemon -------------------------------------------------------------------------------- */
+/* ---- the same as without a daemon ------------------------------------------------------------------------------- */
 
 /* aft with `args`, then `more`; must succeed. */
 static struct program_run run(const char *const *args, const char *const *more, const char *input, size_t size)
@@ -197,7 +197,7 @@ static void a_daemons_models_are_listed_and_inspected(void **state)
     program_expect(aft, cases, LENGTH(cases));
 }
 
-/* ---- what goes wrong --------------------------------------------------------------------------------------------- */
+/* ---- what goes wrong -------------------------------------------------------------------------------------------- */
 
 static void what_a_request_is_refused_for_is_said(void **state)
 {
@@ -288,7 +288,7 @@ static void a_wrong_command_line_is_told_what_was_expected(void **state)
     program_expect(aft, cases, LENGTH(cases));
 }
 
-/* ---- other servers ----------------------------------------------------------------------------------------------- */
+/* ---- other servers ---------------------------------------------------------------------------------------------- */
 
 /* Reads a request whose body ends with "}", from `fd` into `request`. */
 static void read_request(int fd, char *request, size_t size)
@@ -395,7 +395,7 @@ static void the_key_is_sent_and_nothing_else_of_the_environment(void **state)
     program_run_clear(&p);
 }
 
-/* ---- keys -------------------------------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------------------------- */
 
 static void a_daemon_that_wants_a_key_is_shown_it(void **state)
 {

@@ -58,7 +58,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* ---- snapshots --------------------------------------------------------------------------------------------------- */
+/* ---- snapshots -------------------------------------------------------------------------------------------------- */
 
 static size_t count(const char *text, const char *what)
 {
@@ -149,7 +149,7 @@ static void a_daemon_that_is_not_there_is_a_failure(void **state)
     program_run_clear(&p);
 }
 
-/* ---- a terminal -------------------------------------------------------------------------------------------------- */
+/* ---- a terminal ------------------------------------------------------------------------------------------------- */
 
 struct terminal {
     int fd, side; /* the side is ours as well, so that it can be looked at when the program has ended */

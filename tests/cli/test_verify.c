@@ -173,7 +173,7 @@ static void a_model_with_versions_is_verified_in_its_latest(void **state)
     assert_int_equal(unsetenv("AFTD_MODELS_DIR"), 0);
 }
 
-/* ---- precisions -------------------------------------------------------------------------------------------------- */
+/* ---- precisions ------------------------------------------------------------------------------------------------- */
 
 static void models_agree_in_each_precision(void **state)
 {

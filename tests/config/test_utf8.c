@@ -87,7 +87,7 @@ static void the_first_and_the_last_of_each_length_are_characters(void **state)
             fail_msg("case %zu: %zu, expected %zu", i, utf8_length(cases[i].text), cases[i].want);
 }
 
-/* ---- repair ------------------------------------------------------------------------------------------------------ */
+/* ---- repair ----------------------------------------------------------------------------------------------------- */
 
 enum { REPAIRED_MAX = 4096 };
 

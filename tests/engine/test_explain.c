@@ -172,20 +172,20 @@ static void a_map_changes_nothing_else(void **state)
     const size_t size = m->config.classes * sizeof(float);
     float before[2][16], map[2][TOKENS_MAX];
     draw_pictures(pictures, &rng);
-    for (uint32_t wishes = 0; wishes <= 2; wishes++) {
+    for (uint32_t map_requests = 0; map_requests <= 2; map_requests++) {
         engine_images_begin(e, batch, 2, 32, 32);
-        for (uint32_t i = 0; i < wishes; i++)
+        for (uint32_t i = 0; i < map_requests; i++)
             engine_batch_want_map(e, i, 1, 2);
         while (!engine_batch_step(e))
             ;
         for (size_t i = 0; i < 2; i++) {
-            if (wishes > 0)
+            if (map_requests > 0)
                 assert_memory_equal(engine_batch_logits(e, i), before[i], size);
             memcpy(before[i], engine_batch_logits(e, i), size);
         }
-        if (wishes == 2) /* company does not change it either */
+        if (map_requests == 2) /* company does not change it either */
             assert_memory_equal(engine_batch_map(e, 0), map[0], 64 * sizeof(float));
-        if (wishes > 0)
+        if (map_requests > 0)
             memcpy(map[0], engine_batch_map(e, 0), 64 * sizeof(float));
     }
     engine_close(e);

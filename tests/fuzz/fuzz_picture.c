@@ -40,7 +40,7 @@ static void check_prepared(const struct picture *p, struct fuzz_input *in)
 static void check_cost(const uint8_t *bytes, size_t size, uint32_t shorter)
 {
     static const enum status allowed[] = {ERR_MEDIA_TYPE, ERR_PICTURE};
-    struct picture_wish wish = {.shorter = shorter};
+    struct picture_options wish = {.shorter = shorter};
     const struct picture_cost cost = picture_cost_of(bytes, size, &wish);
     struct picture p = {0};
     struct error err = {.message = ""};
@@ -59,7 +59,7 @@ static void check_cost(const uint8_t *bytes, size_t size, uint32_t shorter)
 /* Is it worth the time? Of those that have many pixels one in 64 is. */
 static bool is_chosen(const uint8_t *bytes, size_t size)
 {
-    const struct picture_wish wish = {.shorter = 0};
+    const struct picture_options wish = {.shorter = 0};
     uint32_t sum = 0;
     for (size_t i = 0; i < size; i++)
         sum = 31 * sum + bytes[i];

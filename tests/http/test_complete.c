@@ -54,7 +54,7 @@ static struct request truck_request(const char *path)
     return (struct request){.path = path, .type = "image/jpeg", .body = truck, .size = truck_bytes};
 }
 
-/* ---- whole pictures ---------------------------------------------------------------------------------------------- */
+/* ---- whole pictures --------------------------------------------------------------------------------------------- */
 
 static void read_picture(const struct reply *r, struct picture *ret)
 {
@@ -234,7 +234,7 @@ static void the_same_seed_gives_the_same_picture_at_any_batch_size(void **state)
     picture_clear(&grid);
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------ */
+/* ---- events ----------------------------------------------------------------------------------------------------- */
 
 /* Put the rows of one event, the only JSON of `text`, where they belong; false if it is the last event. */
 static bool read_event(const char *text, size_t size, uint8_t pixels[][TOTAL], uint32_t rows_read[])
@@ -310,7 +310,7 @@ static void rows_are_streamed_while_they_are_drawn(void **state)
     picture_clear(&grid);
 }
 
-/* ---- ends -------------------------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------------------------- */
 
 static void what_is_late_is_an_error_or_ends_the_stream(void **state)
 {
@@ -352,7 +352,7 @@ static void a_client_that_leaves_frees_all_of_its_slots(void **state)
     picture_clear(&p);
 }
 
-/* ---- wrong requests ---------------------------------------------------------------------------------------------- */
+/* ---- wrong requests --------------------------------------------------------------------------------------------- */
 
 static void what_is_wrong_is_named(void **state)
 {

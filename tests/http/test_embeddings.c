@@ -62,7 +62,7 @@ static int start(void **state)
     return 0;
 }
 
-/* ---- the engine by itself ---------------------------------------------------------------------------------------- */
+/* ---- the engine by itself --------------------------------------------------------------------------------------- */
 
 /* Byte by byte, or a long text in larger parts. Returns the number of dimensions. */
 static size_t embed_alone(const char *name, const uint8_t *bytes, size_t size, float *out)
@@ -105,7 +105,7 @@ static size_t embed_alone(const char *name, const uint8_t *bytes, size_t size, f
     return dim;
 }
 
-/* ---- answers ----------------------------------------------------------------------------------------------------- */
+/* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 static void post(const char *body, struct reply *ret)
 {
@@ -177,7 +177,7 @@ static void assert_numbers(const json_t *embedding, const float *want, size_t di
         assert_true((float)json_number_value(json_array_get(embedding, d)) == want[d]);
 }
 
-/* ---- texts ------------------------------------------------------------------------------------------------------- */
+/* ---- texts ------------------------------------------------------------------------------------------------------ */
 
 static void write_text(uint8_t *text, size_t size, unsigned seed)
 {
@@ -355,7 +355,7 @@ static void a_text_that_was_parked_has_the_same_bits(void **state)
     free(body);
 }
 
-/* ---- pictures ---------------------------------------------------------------------------------------------------- */
+/* ---- pictures --------------------------------------------------------------------------------------------------- */
 
 static json_t *in_base64(const uint8_t *bytes, size_t size)
 {
@@ -400,7 +400,7 @@ static void pictures_have_the_bits_that_they_have_alone(void **state)
     free(body);
 }
 
-/* ---- what does not come to an answer ----------------------------------------------------------------------------- */
+/* ---- what does not come to an answer ---------------------------------------------------------------------------- */
 
 static char *long_request(unsigned timeout_ms)
 {
@@ -439,7 +439,7 @@ static void a_client_that_leaves_is_noticed(void **state)
     free(body);
 }
 
-/* ---- wrong requests ---------------------------------------------------------------------------------------------- */
+/* ---- wrong requests --------------------------------------------------------------------------------------------- */
 
 static void what_is_wrong_is_named(void **state)
 {

@@ -50,7 +50,7 @@ static long ask_host(uint16_t port, const char *host)
     return ask(port, beginning);
 }
 
-/* ---- hosts ------------------------------------------------------------------------------------------------------- */
+/* ---- hosts ------------------------------------------------------------------------------------------------------ */
 
 static const char *const served[] = {"127.0.0.1",
                                      "127.0.0.1:80",
@@ -259,7 +259,7 @@ static void a_unix_socket_takes_any_host_and_origin(void **state)
         }
 }
 
-/* ---- everywhere -------------------------------------------------------------------------------------------------- */
+/* ---- everywhere ------------------------------------------------------------------------------------------------- */
 
 static void every_path_asks_for_the_host(void **state)
 {
@@ -347,7 +347,7 @@ static void only_old_clients_may_leave_the_host_out(void **state)
         }
 }
 
-/* ---- the setting ------------------------------------------------------------------------------------------------- */
+/* ---- the setting ------------------------------------------------------------------------------------------------ */
 
 /* Such a daemon relies on a proxy that knows its hosts, or on keys. */
 static void any_host_may_be_served(void **state)

@@ -86,7 +86,7 @@ static void await_status(const char *path, const char *header, long status)
     }
 }
 
-/* ---- one key under two names ------------------------------------------------------------------------------------- */
+/* ---- one key under two names ------------------------------------------------------------------------------------ */
 
 /* The start of the first entry's hash, as the file has it. */
 static void read_hash(char hash[17])
@@ -149,7 +149,7 @@ static void a_copied_entry_is_refused_by_a_reload(void **state)
     daemon_stop(&aftd);
 }
 
-/* ---- one name for two keys --------------------------------------------------------------------------------------- */
+/* ---- one name for two keys -------------------------------------------------------------------------------------- */
 
 static void create(const char *header, char path[128])
 {
@@ -237,7 +237,7 @@ static void a_key_that_replaces_another_finds_none_of_its_prompts(void **state)
     daemon_stop(&aftd);
 }
 
-/* ---- priorities -------------------------------------------------------------------------------------------------- */
+/* ---- priorities ------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *path, *body; /* %s: the priority */

@@ -113,7 +113,7 @@ static void assert_stops(void)
     assert_int_equal(daemon_wait(&aftd, HANG_MS), 0);
 }
 
-/* ---- pipes ------------------------------------------------------------------------------------------------------- */
+/* ---- pipes ------------------------------------------------------------------------------------------------------ */
 
 static void a_log_that_nobody_reads_holds_up_no_request(void **state)
 {
@@ -163,7 +163,7 @@ static void the_end_comes_although_nobody_reads(void **state)
     (void)close(pair[0]);
 }
 
-/* ---- no standard error ------------------------------------------------------------------------------------------- */
+/* ---- no standard error ------------------------------------------------------------------------------------------ */
 
 static void assert_serves_without_log(int fd)
 {
@@ -241,7 +241,7 @@ static void an_error_at_the_start_is_always_told(void **state)
     }
 }
 
-/* ---- the journal ------------------------------------------------------------------------------------------------- */
+/* ---- the journal ------------------------------------------------------------------------------------------------ */
 
 static void journal_lines(const char *format, const char *pattern)
 {

@@ -63,7 +63,7 @@ static void expect(const char *path, const char *body, const char *const headers
     reply_clear(&r);
 }
 
-/* ---- --model ----------------------------------------------------------------------------------------------------- */
+/* ---- --model ---------------------------------------------------------------------------------------------------- */
 
 static void a_folder_is_served_under_the_name_given_or_its_own(void **state)
 {
@@ -206,7 +206,7 @@ static void what_cannot_be_served_is_said_at_the_start(void **state)
     program_expect(program, cases, ARRAY_LEN(cases));
 }
 
-/* ---- aliases ----------------------------------------------------------------------------------------------------- */
+/* ---- aliases ---------------------------------------------------------------------------------------------------- */
 
 static void an_alias_does_in_the_place_of_the_name(void **state)
 {

@@ -93,7 +93,7 @@ static void forget_last(struct event_text *t)
     t->last = NULL;
 }
 
-/* ---- moving ------------------------------------------------------------------------------------------------------ */
+/* ---- moving ----------------------------------------------------------------------------------------------------- */
 
 static void a_stream_that_moves_goes_on_elsewhere_and_others_come_to_their_end(void **state)
 {
@@ -275,7 +275,7 @@ static void what_does_not_move_is_told(void **state)
     }
 }
 
-/* ---- what is left of a text that was cut off --------------------------------------------------------------------- */
+/* ---- what is left of a text that was cut off -------------------------------------------------------------------- */
 
 /* The bytes that `t` has are the text's beginning, and its state leads to those that follow. */
 static void assert_state_goes_on(const struct event_text *t)
@@ -353,7 +353,7 @@ static void a_text_that_a_drain_ends_has_its_state_and_can_go_on(void **state)
     }
 }
 
-/* ---- sessions ---------------------------------------------------------------------------------------------------- */
+/* ---- sessions --------------------------------------------------------------------------------------------------- */
 
 /* How many bytes its text has. */
 static json_int_t position(const char *id)

@@ -173,7 +173,7 @@ static void the_admin_api_takes_no_page_at_all(void **state)
     }
 }
 
-/* ---- other ways to ask ------------------------------------------------------------------------------------------- */
+/* ---- other ways to ask ------------------------------------------------------------------------------------------ */
 
 static void the_host_of_the_target_is_what_counts(void **state)
 {

@@ -204,7 +204,7 @@ static void a_size_is_resized_in_proportion_and_cropped(void **state)
         uint8_t *jpeg = draw_jpeg(130, 90, 1 + (unsigned)(i % 8), &size);
         uint8_t *pixels = malloc((size_t)cases[i].height * cases[i].width * 3);
         assert_non_null(pixels);
-        const struct picture_wish wish = {.shorter = cases[i].resize_to};
+        const struct picture_options wish = {.shorter = cases[i].resize_to};
         assert_int_equal(picture_decode(&whole, jpeg, size, &wish, NULL), OK);
         assert_int_equal(image_prepare(pixels, cases[i].width, cases[i].height, &whole, cases[i].resize_to,
                                        INTERPOLATION_BICUBIC, NULL),

@@ -122,7 +122,7 @@ static void post_small(const char *header, struct reply *ret)
     free(small);
 }
 
-/* ---- nothing else is held up ------------------------------------------------------------------------------------- */
+/* ---- nothing else is held up ------------------------------------------------------------------------------------ */
 
 /* Jobs that keep two threads busy and others waiting: /metrics could not tell of that if one of them held the only
  * loop. `models`: a further flag, or NULL. */
@@ -160,7 +160,7 @@ static void a_picture_to_score_does_not_hold_an_event_loop(void **state)
     pictures_leave_the_loop_free("/score?model=cifar10-pixels-16", "--models-dir=weights/models");
 }
 
-/* ---- turns ------------------------------------------------------------------------------------------------------- */
+/* ---- turns ------------------------------------------------------------------------------------------------------ */
 
 static void one_clients_pictures_do_not_keep_anothers_waiting(void **state)
 {
@@ -211,7 +211,7 @@ static void a_full_queue_of_pictures_has_room_for_another_client(void **state)
     daemon_stop(&aftd);
 }
 
-/* ---- what is no longer wanted ------------------------------------------------------------------------------------ */
+/* ---- what is no longer wanted ----------------------------------------------------------------------------------- */
 
 static void pictures_of_a_client_that_leaves_are_forgotten(void **state)
 {
@@ -261,7 +261,7 @@ static void the_daemon_ends_beside_pictures_that_wait(void **state)
         raw_close(fds[i]);
 }
 
-/* ---- memory and rates -------------------------------------------------------------------------------------------- */
+/* ---- memory and rates ------------------------------------------------------------------------------------------- */
 
 static void pixels_of_all_requests_have_one_budget(void **state)
 {

@@ -43,7 +43,7 @@ static const char *line_of(const char *id)
     return line;
 }
 
-/* ---- clients ----------------------------------------------------------------------------------------------------- */
+/* ---- clients ---------------------------------------------------------------------------------------------------- */
 
 /* Ask with these headers, over TCP or the Unix socket; the log must name `client`. */
 static void assert_client(const char *unix_path, const char *const headers[], const char *client)
@@ -129,7 +129,7 @@ static void a_wrong_network_keeps_it_from_starting(void **state)
     free(log);
 }
 
-/* ---- traces ------------------------------------------------------------------------------------------------------ */
+/* ---- traces ----------------------------------------------------------------------------------------------------- */
 
 #define TRACE "4bf92f3577b34da6a3ce929d0e0e4736"
 #define SPAN "00f067aa0ba902b7"

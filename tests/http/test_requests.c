@@ -56,7 +56,7 @@ static void start(const char *flag, const char *other)
                                               flag, other, NULL});
 }
 
-/* ---- requests ---------------------------------------------------------------------------------------------------- */
+/* ---- requests --------------------------------------------------------------------------------------------------- */
 
 /* Works for as long as anyone wants it to. */
 static int begin_text(const char *id, bool stream)
@@ -106,7 +106,7 @@ static void read_to(int fd, const char *until)
     }
 }
 
-/* ---- listing ----------------------------------------------------------------------------------------------------- */
+/* ---- listing ---------------------------------------------------------------------------------------------------- */
 
 static void what_runs_is_listed_by_age_with_its_state(void **state)
 {
@@ -206,7 +206,7 @@ static void clients_cannot_see_or_cancel_each_other(void **state)
     daemon_stop(&aftd);
 }
 
-/* ---- cancelling -------------------------------------------------------------------------------------------------- */
+/* ---- cancelling ------------------------------------------------------------------------------------------------- */
 
 static void a_cancelled_stream_frees_its_slot_and_ends_with_an_event(void **state)
 {
@@ -348,7 +348,7 @@ static void all_requests_of_an_id_are_cancelled_and_no_other(void **state)
     daemon_stop(&aftd);
 }
 
-/* ---- many -------------------------------------------------------------------------------------------------------- */
+/* ---- many ------------------------------------------------------------------------------------------------------- */
 
 static void a_crowd_is_counted_and_cancelled_whole_and_listed_in_part(void **state)
 {

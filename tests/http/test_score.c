@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "engine/engine.h"
 #include "config/utf8.h"
+#include "engine/engine.h"
 #include "server/media/picture.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
@@ -49,7 +49,7 @@ static int start(void **state)
     return 0;
 }
 
-/* ---- the engine by itself ---------------------------------------------------------------------------------------- */
+/* ---- the engine by itself --------------------------------------------------------------------------------------- */
 
 struct alone {
     struct model *model;
@@ -148,7 +148,7 @@ static size_t generate_alone(const char *name, const char *prompt, size_t max, b
     return made;
 }
 
-/* ---- scores ------------------------------------------------------------------------------------------------------ */
+/* ---- scores ----------------------------------------------------------------------------------------------------- */
 
 static void write_text(uint8_t *text, size_t size, unsigned seed)
 {
@@ -269,7 +269,7 @@ static void a_text_is_likelier_than_noise(void **state)
     assert_true(bits[0] > 0.5 && bits[0] < 2.5 && bits[1] > bits[0] + 2.0);
 }
 
-/* ---- texts from such models -------------------------------------------------------------------------------------- */
+/* ---- texts from such models ------------------------------------------------------------------------------------- */
 
 static void a_stream_is_the_engines_whatever_its_beginning_and_end(void **state)
 {
@@ -311,7 +311,7 @@ static void a_stream_is_the_engines_whatever_its_beginning_and_end(void **state)
     }
 }
 
-/* ---- wrong requests ---------------------------------------------------------------------------------------------- */
+/* ---- wrong requests --------------------------------------------------------------------------------------------- */
 
 static void what_is_wrong_is_named(void **state)
 {

@@ -35,7 +35,7 @@ static void put_broken(const char *name, enum model_fault fault)
     model_folder_break(models_folder, name, TEXT, fault);
 }
 
-/* ---- --check-config ---------------------------------------------------------------------------------------------- */
+/* ---- --check-config --------------------------------------------------------------------------------------------- */
 
 /* {} stands for the test's folder. */
 static void check(const char *flag, const char *other, int *code, char **said)
@@ -124,7 +124,7 @@ static void what_would_start_is_fine(void **state)
     free(said);
 }
 
-/* ---- addresses --------------------------------------------------------------------------------------------------- */
+/* ---- addresses -------------------------------------------------------------------------------------------------- */
 
 static bool has_loopback6(void)
 {
@@ -169,7 +169,7 @@ static void localhost_is_both_loopback_addresses(void **state)
     daemon_stop(&administered);
 }
 
-/* ---- models ------------------------------------------------------------------------------------------------------ */
+/* ---- models ----------------------------------------------------------------------------------------------------- */
 
 /* A member of GET /v1/models/NAME; "" if it is not there. */
 static const char *told(const char *name, const char *member)

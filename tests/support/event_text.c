@@ -33,7 +33,7 @@ void event_text_clear(struct event_text *t)
     *t = (struct event_text){.text = NULL};
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------ */
+/* ---- events ----------------------------------------------------------------------------------------------------- */
 
 static void add_bytes(struct event_text *t, const char *base64, size_t tokens)
 {
@@ -102,7 +102,7 @@ static void add_events(struct event_text *t, const char *body, size_t size)
     }
 }
 
-/* ---- requests ---------------------------------------------------------------------------------------------------- */
+/* ---- requests --------------------------------------------------------------------------------------------------- */
 
 static void send_request(int fd, const char *path, const char *body, const char *id)
 {
@@ -163,7 +163,7 @@ long event_text_receive(struct event_text *t, int fd, size_t most)
     return status;
 }
 
-/* ---- comparing --------------------------------------------------------------------------------------------------- */
+/* ---- comparing -------------------------------------------------------------------------------------------------- */
 
 const char *event_text_finish(const struct event_text *t)
 {

@@ -25,7 +25,7 @@
 
 enum { STEP_MS = 5 };
 
-/* ---- the process ------------------------------------------------------------------------------------------------- */
+/* ---- the process ------------------------------------------------------------------------------------------------ */
 
 /* Debian's redis-tools has the server by another name than that by which it knows what it is. */
 static const char *find_program(void)
@@ -128,7 +128,7 @@ void redis_server_end(struct redis_server *r)
     *r = (struct redis_server){.pid = 0};
 }
 
-/* ---- asking it --------------------------------------------------------------------------------------------------- */
+/* ---- asking it -------------------------------------------------------------------------------------------------- */
 
 const char *redis_server_ask(const struct redis_server *r, const char *command)
 {

@@ -29,7 +29,7 @@
 #define CAN_PRELOAD 1
 #endif
 
-/* ---- what a library and the test share --------------------------------------------------------------------------- */
+/* ---- what a library and the test share -------------------------------------------------------------------------- */
 
 /* A file in FOLDER with these bytes, mapped; the environment names it to the library. */
 static void *share(const char *folder, const char *name, const char *variable, const void *bytes, size_t size)
@@ -59,7 +59,7 @@ static void preload(const char *name, const char *variable)
     assert_int_equal(setenv("LD_PRELOAD", library, 1), 0);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
 
 struct scarce_memory *scarcity_begin(const char *folder, const char *thread)
 {
@@ -92,7 +92,7 @@ void scarcity_await(const struct scarce_memory *s, long most, const char *after)
             fail_msg("%s: %ld allocations are left, and %ld were there before", after, atomic_load(&s->live), most);
 }
 
-/* ---- system calls ------------------------------------------------------------------------------------------------ */
+/* ---- system calls ----------------------------------------------------------------------------------------------- */
 
 struct failing_calls *failing_calls_begin(const char *folder)
 {

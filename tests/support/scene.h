@@ -46,7 +46,7 @@ void scene_assert_well(const char *after);
 /* For teardowns: if a test has left the daemon behind, say how it is and what it said last. */
 void scene_tell(void);
 
-/* ---- how much ---------------------------------------------------------------------------------------------------- */
+/* ---- how much --------------------------------------------------------------------------------------------------- */
 
 /* Does a test go through everything (`make torture`), rather than a part that is the same each time? */
 bool scene_is_long(void);

@@ -169,7 +169,7 @@ static void prepare(void)
     scene_begin();
 }
 
-/* ---- a failure --------------------------------------------------------------------------------------------------- */
+/* ---- a failure -------------------------------------------------------------------------------------------------- */
 
 static void end_failing(void)
 {
@@ -209,7 +209,7 @@ static void show_log(void)
     free(log);
 }
 
-/* ---- answers ----------------------------------------------------------------------------------------------------- */
+/* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 /* How often the visit makes each call. */
 static void count_calls(size_t visit, long made[FAILING_CALLS])
@@ -277,7 +277,7 @@ static void system_calls_may_fail_for_a_while(void **state)
     go_through(true);
 }
 
-/* ---- interruptions ----------------------------------------------------------------------------------------------- */
+/* ---- interruptions ---------------------------------------------------------------------------------------------- */
 
 static atomic_bool storms;
 
@@ -319,7 +319,7 @@ static void interruptions_change_nothing(void **state)
     daemon_stop(&administered);
 }
 
-/* ---- descriptors ------------------------------------------------------------------------------------------------- */
+/* ---- descriptors ------------------------------------------------------------------------------------------------ */
 
 static void allow_descriptors(rlim_t most, rlim_t *before)
 {
@@ -359,7 +359,7 @@ static void clients_wait_while_there_are_no_descriptors(void **state)
     daemon_stop(&administered);
 }
 
-/* ---- start and end ----------------------------------------------------------------------------------------------- */
+/* ---- start and end ---------------------------------------------------------------------------------------------- */
 
 /* False: it ended otherwise than it may. */
 static bool start_failing(const struct failure *f, long n, bool lasts, unsigned *began, unsigned *ended)

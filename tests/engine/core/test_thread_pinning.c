@@ -65,13 +65,13 @@ static int restore(void **state)
 
 /* ---- places ----------------------------------------------------------------------------------------------------- */
 
-static struct thread_pinning places; /* for as many threads as processors, opened by the main thread */
-static struct thread_pinning none;   /* the same for one more: there are none */
+static struct thread_pinning pinning; /* for as many threads as processors, opened by the main thread */
+static struct thread_pinning none;    /* the same for one more: there are none */
 
 static int set_up(void **state)
 {
     (void)state;
-    thread_pinning_init(&places, processors);
+    thread_pinning_init(&pinning, processors);
     thread_pinning_init(&none, processors + 1);
     return 0;
 }
@@ -97,10 +97,10 @@ static void assert_in_thread(void *(*what)(void *))
 static void there_is_one_for_each_processor(void **state)
 {
     (void)state;
-    assert_int_equal(places.count, processors);
-    for (uint32_t i = 0; i < places.count; i++) {
-        assert_true(CPU_ISSET(places.processors[i], &all));
-        assert_true(i == 0 || places.processors[i] > places.processors[i - 1]);
+    assert_int_equal(pinning.count, processors);
+    for (uint32_t i = 0; i < pinning.count; i++) {
+        assert_true(CPU_ISSET(pinning.processors[i], &all));
+        assert_true(i == 0 || pinning.processors[i] > pinning.processors[i - 1]);
     }
 }
 
@@ -128,7 +128,7 @@ static void there_is_none_for_fewer_or_more_threads(void **state)
 /* With what the process is allowed, not with what the machine has. */
 static void they_are_among_those_that_are_allowed(void **state)
 {
-    const uint16_t processor = places.processors[processors - 1];
+    const uint16_t processor = pinning.processors[processors - 1];
     struct thread_pinning p;
     (void)state;
     assert_true(confine_to(processor));
@@ -141,14 +141,14 @@ static void *keep_and_leave(void *arg)
 {
     for (uint32_t round = 0; round < 2; round++) {
         for (uint32_t i = 0; i < processors; i++) {
-            thread_pinning_pin(&places, i);
-            thread_pinning_pin(&places, i);
-            EXPECT(has_only(places.processors[i]));
+            thread_pinning_pin(&pinning, i);
+            thread_pinning_pin(&pinning, i);
+            EXPECT(has_only(pinning.processors[i]));
         }
-        thread_pinning_unpin(&places);
+        thread_pinning_unpin(&pinning);
         EXPECT(has_all());
     }
-    thread_pinning_pin(&places, 0);
+    thread_pinning_pin(&pinning, 0);
     thread_pinning_pin(&none, 0); /* an engine that has no places */
     EXPECT(has_all());
     return arg;
@@ -162,15 +162,15 @@ static void a_thread_keeps_to_its_own_and_leaves_it(void **state)
 
 static void *leave_what_is_inherited(void *arg)
 {
-    EXPECT(has_only(places.processors[0]));
-    thread_pinning_unpin(&places);
+    EXPECT(has_only(pinning.processors[0]));
+    thread_pinning_unpin(&pinning);
     EXPECT(has_all());
     return arg;
 }
 
 static void *keep_to_none_what_is_inherited(void *arg)
 {
-    EXPECT(has_only(places.processors[0]));
+    EXPECT(has_only(pinning.processors[0]));
     thread_pinning_pin(&none, 1);
     EXPECT(has_all());
     return arg;
@@ -178,9 +178,9 @@ static void *keep_to_none_what_is_inherited(void *arg)
 
 static void *keep_what_is_inherited(void *arg)
 {
-    EXPECT(has_only(places.processors[0]));
-    thread_pinning_pin(&places, processors - 1);
-    EXPECT(has_only(places.processors[processors - 1]));
+    EXPECT(has_only(pinning.processors[0]));
+    thread_pinning_pin(&pinning, processors - 1);
+    EXPECT(has_only(pinning.processors[processors - 1]));
     return arg;
 }
 
@@ -188,7 +188,7 @@ static void *make_threads(void *arg)
 {
     static void *(*const heirs[])(void *) = {leave_what_is_inherited, keep_to_none_what_is_inherited,
                                              keep_what_is_inherited};
-    thread_pinning_pin(&places, 0);
+    thread_pinning_pin(&pinning, 0);
     for (size_t i = 0; i < sizeof heirs / sizeof heirs[0]; i++) {
         pthread_t heir;
         void *says = NULL;
@@ -209,43 +209,43 @@ static void one_made_by_a_thread_that_keeps_does_as_it_is_told(void **state)
 /* As taskset does. */
 static void *be_moved_while_kept(void *arg)
 {
-    thread_pinning_pin(&places, 0);
-    EXPECT(confine_to(places.processors[processors - 1]));
-    thread_pinning_unpin(&places);
-    EXPECT(has_only(places.processors[processors - 1]));
-    thread_pinning_pin(&places, 0);
-    EXPECT(has_only(places.processors[processors - 1]));
+    thread_pinning_pin(&pinning, 0);
+    EXPECT(confine_to(pinning.processors[processors - 1]));
+    thread_pinning_unpin(&pinning);
+    EXPECT(has_only(pinning.processors[processors - 1]));
+    thread_pinning_pin(&pinning, 0);
+    EXPECT(has_only(pinning.processors[processors - 1]));
     return arg;
 }
 
 static void *be_moved_while_free(void *arg)
 {
-    thread_pinning_pin(&places, 0);
-    thread_pinning_unpin(&places);
-    EXPECT(confine_to(places.processors[processors - 1]));
-    thread_pinning_pin(&places, 0);
-    EXPECT(has_only(places.processors[processors - 1]));
+    thread_pinning_pin(&pinning, 0);
+    thread_pinning_unpin(&pinning);
+    EXPECT(confine_to(pinning.processors[processors - 1]));
+    thread_pinning_pin(&pinning, 0);
+    EXPECT(has_only(pinning.processors[processors - 1]));
     return arg;
 }
 
 /* taskset for the whole process, to the very place where a thread is. */
 static void *be_confined_to_the_place(void *arg)
 {
-    thread_pinning_pin(&places, 0);
+    thread_pinning_pin(&pinning, 0);
     cpu_set_t first;
     CPU_ZERO(&first);
-    CPU_SET(places.processors[0], &first);
+    CPU_SET(pinning.processors[0], &first);
     EXPECT(sched_setaffinity(getpid(), sizeof first, &first) == 0);
-    thread_pinning_unpin(&places);
-    EXPECT(has_only(places.processors[0]));
+    thread_pinning_unpin(&pinning);
+    EXPECT(has_only(pinning.processors[0]));
     return arg;
 }
 
 static void *keep_where_all_are_confined(void *arg)
 {
-    EXPECT(has_only(places.processors[0]));
-    thread_pinning_pin(&places, processors - 1);
-    EXPECT(has_only(places.processors[0]));
+    EXPECT(has_only(pinning.processors[0]));
+    thread_pinning_pin(&pinning, processors - 1);
+    EXPECT(has_only(pinning.processors[0]));
     return arg;
 }
 
@@ -256,7 +256,7 @@ static void *be_confined_before_the_first_pass(void *arg)
     pthread_t heir;
     void *says = NULL;
     CPU_ZERO(&first);
-    CPU_SET(places.processors[0], &first);
+    CPU_SET(pinning.processors[0], &first);
     EXPECT(sched_setaffinity(getpid(), sizeof first, &first) == 0);
     EXPECT(sched_setaffinity(0, sizeof first, &first) == 0);
     EXPECT(pthread_create(&heir, NULL, keep_where_all_are_confined, NULL) == 0);
@@ -288,7 +288,7 @@ static bool has_place_with(const char *name, const char *value)
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        if (!confine_to(places.processors[0]) || setenv(name, value, 1) != 0)
+        if (!confine_to(pinning.processors[0]) || setenv(name, value, 1) != 0)
             _exit(CHILD_FAILED);
         (void)execl("/proc/self/exe", PLACES_OF_CHILD, (char *)NULL);
         _exit(CHILD_FAILED);

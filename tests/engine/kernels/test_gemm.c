@@ -69,7 +69,7 @@ static void each_kind(void (*test)(struct product *p, const struct kernels *kn, 
     free(p);
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------ */
+/* ---- values ----------------------------------------------------------------------------------------------------- */
 
 static float as_bf16(float x)
 {
@@ -201,7 +201,7 @@ static void segments_are_packed_side_by_side(void **state)
     free(p);
 }
 
-/* ---- bits -------------------------------------------------------------------------------------------------------- */
+/* ---- bits ------------------------------------------------------------------------------------------------------- */
 
 /* The row is put at every place of passes of every length among ever new neighbours, by one thread and by a team. */
 static void expect_same_bits(struct product *p, const struct kernels *kn, enum precision precision)

@@ -1,5 +1,5 @@
-/* test_kernels.c - layer norm and epilogues, in every instruction set that this machine runs, against their plain twins:
- * the formulas in double precision. */
+/* test_kernels.c - layer norm and epilogues, in every instruction set that this machine runs, against their plain
+ * twins: the formulas in double precision. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,14 +9,14 @@
 #include "engine/mixers/attention.h"
 #include "tests/engine/kernels/tables.h"
 
-#define MIXER_KERNELS(X)                                                                                        \
-    X(local_factored)                                                                                           \
-    X(local_factored_rows)                                                                                      \
-    X(local_exact) X(aft_exact) X(conv_keys) X(conv_values) X(conv_sums) X(conv_finish) X(conv_exact) X(attend) \
-        X(softmax)
+#define MIXER_KERNELS(X)   \
+    X(local_factored)      \
+    X(local_factored_rows) \
+    X(local_exact)         \
+    X(aft_exact) X(conv_keys) X(conv_values) X(conv_sums) X(conv_finish) X(conv_exact) X(attend) X(softmax)
 
 struct mixer_kernels {
-#define X(name) __typeof__(name##_baseline) *name;
+#define X(name) __typeof__(name##_baseline) *(name);
     MIXER_KERNELS(X)
 #undef X
 };

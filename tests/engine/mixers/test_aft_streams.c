@@ -1,5 +1,5 @@
-/* test_aft_streams.c - a step of AFT's causal form, and several at once, in every instruction set that this machine runs,
- * against their plain twin (plain.h), position by position. */
+/* test_aft_streams.c - a step of AFT's causal form, and several at once, in every instruction set that this machine
+ * runs, against their plain twin (plain.h), position by position. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_mixers.c - every mixer, over whole sequences and over streams in pieces, in every instruction set that this machine
- * runs, against its plain twin (plain.h): rows of q, k and v in, rows of h out, without a model around it. */
+/* test_mixers.c - every mixer, over whole sequences and over streams in pieces, in every instruction set that this
+ * machine runs, against its plain twin (plain.h): rows of q, k and v in, rows of h out, without a model around it. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -206,7 +206,7 @@ static void fill_rows(struct scene *s, size_t at, struct random *rng)
     }
 }
 
-/* ---- what is expected -------------------------------------------------------------------------------------------- */
+/* ---- what is expected ------------------------------------------------------------------------------------------- */
 
 /* What head h adds to the key of s at position t. */
 static double bias_of(const struct scene *s, size_t at, size_t h, size_t t, size_t other)
@@ -267,15 +267,15 @@ static void expect(double *y, const struct scene *s, size_t at)
     }
 }
 
-/* ---- what is computed -------------------------------------------------------------------------------------------- */
+/* ---- what is computed ------------------------------------------------------------------------------------------- */
 
 /* A prompt and bytes after it: pieces of any number of rows. */
 static void mix_pieces(struct scene *s, size_t at, struct random *rng)
 {
     const uint32_t tokens = cases[at].width;
-    for (uint32_t t = 0, count; t < tokens; t += count) {
-        count = random_below(rng, 2) == 0 ? 1 : 1 + random_below(rng, tokens - t);
-        const struct stream_part part = {.state = s->state, .count = count, .position = t};
+    for (size_t t = 0, count; t < tokens; t += count) {
+        count = random_below(rng, 2) == 0 ? 1 : 1 + random_below(rng, (uint32_t)(tokens - t));
+        const struct stream_part part = {.state = s->state, .count = (uint32_t)count, .position = (uint32_t)t};
         const struct stream_pass pass = {.parts = &part, .part_count = 1};
         const struct activations a = {.x = s->a.x + t * s->core.dims.channels,
                                       .h = s->a.h + t * s->core.dims.channels,

@@ -152,7 +152,7 @@ static void nobody_has_no_name_and_no_limits(void **state)
     auth_release(&everybody);
 }
 
-/* ---- requests a second ------------------------------------------------------------------------------------------- */
+/* ---- requests a second ------------------------------------------------------------------------------------------ */
 
 static void a_second_of_requests_is_saved_up(void **state)
 {
@@ -219,7 +219,7 @@ static void each_key_has_rates_of_its_own(void **state)
     auth_release(&b);
 }
 
-/* ---- reloading --------------------------------------------------------------------------------------------------- */
+/* ---- reloading -------------------------------------------------------------------------------------------------- */
 
 static void a_request_keeps_the_rights_that_it_came_with(void **state)
 {

@@ -12,7 +12,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-/* ---- bytes a second ---------------------------------------------------------------------------------------------- */
+/* ---- bytes a second --------------------------------------------------------------------------------------------- */
 
 static void owed_bytes_are_paid_off_at_the_rate(void **state)
 {
@@ -116,7 +116,7 @@ static void a_key_without_a_rate_of_bytes_counts_none(void **state)
     auth_release(&g);
 }
 
-/* ---- bytes ahead ------------------------------------------------------------------------------------------------- */
+/* ---- bytes ahead ------------------------------------------------------------------------------------------------ */
 
 enum { RATE = 10, AHEAD = KEY_AHEAD_S * RATE }; /* bytes a second; bytes */
 

@@ -53,7 +53,7 @@ static void expect_refusal(const char *name, const char *text, enum status want,
     "the keys \"" a "\" and \"" b "\" have the same sha256, so they are one key; expected each key once: " \
     "remove one of them, and make another with aft key add"
 
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
 
 static void all_that_is_said_of_a_key_is_read(void **state)
 {
@@ -98,7 +98,7 @@ static void a_file_may_hold_no_key(void **state)
     keys_file_clear(&f);
 }
 
-/* ---- what is wrong ----------------------------------------------------------------------------------------------- */
+/* ---- what is wrong ---------------------------------------------------------------------------------------------- */
 
 #define ALONE "expected {\"keys\": [...]} and nothing else"
 #define NAMES "expected a name of 1 to 64 of A-Z a-z 0-9 . _ -"
@@ -243,7 +243,7 @@ static void rates_and_priorities_have_bounds(void **state)
     expect_refusals(cases, ARRAY_LEN(cases));
 }
 
-/* ---- bounds ------------------------------------------------------------------------------------------------------ */
+/* ---- bounds ----------------------------------------------------------------------------------------------------- */
 
 static void rates_at_their_bounds_are_taken(void **state)
 {
@@ -411,7 +411,7 @@ static void only_a_file_of_some_size_is_read(void **state)
     assert_non_null(strstr(err.message, "not JSON"));
 }
 
-/* ---- changing ---------------------------------------------------------------------------------------------------- */
+/* ---- changing --------------------------------------------------------------------------------------------------- */
 
 static void add(struct keys_file *f, const char *name)
 {

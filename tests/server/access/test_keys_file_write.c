@@ -39,7 +39,7 @@ static void add(struct keys_file *f, const char *name)
     assert_int_equal(keys_file_add(f, &k, NULL), OK);
 }
 
-/* ---- writing ----------------------------------------------------------------------------------------------------- */
+/* ---- writing ---------------------------------------------------------------------------------------------------- */
 
 static mode_t mode_of(const char *file)
 {
@@ -164,7 +164,7 @@ static void what_cannot_be_written_leaves_no_trace(void **state)
     assert_string_equal(err.message, "/no/such/folder/keys: cannot be written: No such file or directory");
 }
 
-/* ---- locking ----------------------------------------------------------------------------------------------------- */
+/* ---- locking ---------------------------------------------------------------------------------------------------- */
 
 static bool is_locked(const char *folder)
 {
@@ -207,7 +207,7 @@ static void the_folder_of_a_path_is_what_is_locked(void **state)
     assert_string_equal(err.message, "/no/such/folder: cannot be locked: No such file or directory");
 }
 
-/* ---- what keys are made of --------------------------------------------------------------------------------------- */
+/* ---- what keys are made of -------------------------------------------------------------------------------------- */
 
 static void a_key_is_random_and_known_by_its_hash(void **state)
 {

@@ -137,7 +137,7 @@ static void what_is_left_out_has_its_default(void **state)
     assert_int_equal(r.in.prompt_bytes, 0);
     assert_int_equal(r.in.max_tokens, 7);
     assert_int_equal(r.timeout_ms, 0); /* not given */
-    assert_false(r.stream != FIELD_UNSAID || !r.in.shift);
+    assert_false(r.stream != FIELD_ABSENT || !r.in.shift);
     assert_int_equal(r.in.stops.count, 0);
     assert_true(r.in.sampler.temperature == 1.0f && r.in.sampler.top_p == 1.0f && r.in.sampler.min_p == 0.0f &&
                 r.in.sampler.repetition_penalty == 1.0f && r.in.sampler.top_k == 0);

@@ -21,7 +21,7 @@ enum { VALUES = 20000 };
 /* Whose gaps are measured; large. */
 static struct load_result result;
 
-/* ---- times ------------------------------------------------------------------------------------------------------- */
+/* ---- times ------------------------------------------------------------------------------------------------------ */
 
 static struct load_times *new_times(void)
 {
@@ -104,7 +104,7 @@ static void any_time_is_taken(void **state)
     free(t);
 }
 
-/* ---- arrivals ---------------------------------------------------------------------------------------------------- */
+/* ---- arrivals --------------------------------------------------------------------------------------------------- */
 
 static void arrivals_are_a_poisson_process_that_the_seed_decides(void **state)
 {
@@ -127,7 +127,7 @@ static void arrivals_are_a_poisson_process_that_the_seed_decides(void **state)
     assert_true(load_arrival_gap_s(11, 0, 50) != load_arrival_gap_s(11, 1, 50));
 }
 
-/* ---- answers ----------------------------------------------------------------------------------------------------- */
+/* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 static const char stream[] = ": ping\n\ndata: {\"text\":\"a\",\"index\":0,\"tokens\":1}\n\n"
                              "data: {\"text\":\"\\n\\\"tokens\\\":9\",\"index\":0,\"tokens\":3}\r\n\r\n"
@@ -250,7 +250,7 @@ static void an_endless_line_is_not_kept(void **state)
     free(a.held.bytes);
 }
 
-/* ---- what is sent ------------------------------------------------------------------------------------------------ */
+/* ---- what is sent ----------------------------------------------------------------------------------------------- */
 
 static void expect_prompt(const struct load_body *body, const char *prompt, json_int_t seed)
 {

@@ -31,7 +31,7 @@ enum { SMALL_PIPE = 4096, LIMIT_S = 580 };
 
 #define MISSING " lines are missing here"
 
-/* ---- standard error ---------------------------------------------------------------------------------------------- */
+/* ---- standard error --------------------------------------------------------------------------------------------- */
 
 static int real_stderr = -1;
 static int reading = -1; /* our end of the pipe */
@@ -86,7 +86,7 @@ static void await_dropped(uint64_t at_least)
         assert_true(test_now_ms() < end);
 }
 
-/* ---- lines ------------------------------------------------------------------------------------------------------- */
+/* ---- lines ------------------------------------------------------------------------------------------------------ */
 
 /* "WRITER NUMBER xxx...x\n", of at least `size` bytes. */
 static size_t make_line(char out[LOG_LINE_MAX], unsigned by, uint64_t number, size_t size)
@@ -162,7 +162,7 @@ static void read_lines(struct reading *r, uint64_t lines)
     assert_int_equal(size, 0);
 }
 
-/* ---- readers ----------------------------------------------------------------------------------------------------- */
+/* ---- readers ---------------------------------------------------------------------------------------------------- */
 
 static void a_reader_that_keeps_up_gets_every_line(void **state)
 {
@@ -251,7 +251,7 @@ static void a_line_may_be_as_long_as_a_write(void **state)
     assert_int_equal(r.next[0], 40);
 }
 
-/* ---- writers ----------------------------------------------------------------------------------------------------- */
+/* ---- writers ---------------------------------------------------------------------------------------------------- */
 
 enum { LINES_EACH = 300 };
 
@@ -290,7 +290,7 @@ static void lines_of_several_writers_stay_whole(void **state)
         assert_int_equal(r.next[i], LINES_EACH);
 }
 
-/* ---- failures ---------------------------------------------------------------------------------------------------- */
+/* ---- failures --------------------------------------------------------------------------------------------------- */
 
 /* One line after the other fails; then standard error is a pipe, and all is told. */
 static void assert_recovers(void)
@@ -404,7 +404,7 @@ static void a_non_blocking_descriptor_is_waited_for(void **state)
     assert_int_equal(dropped(), 0);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------- */
+/* ---- the end ---------------------------------------------------------------------------------------------------- */
 
 static void what_is_left_is_written_at_the_end(void **state)
 {

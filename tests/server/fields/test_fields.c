@@ -76,7 +76,7 @@ static void every_kind_is_stored_at_its_place(void **state)
         "{\"text\":\"a\\u0000b\",\"name\":\"abcd\",\"whole\":-3,\"tokens\":5,\"seed\":9007199254740991,\"number\":1,"
         "\"above\":0.25,\"flag\":true,\"word\":\"yes\",\"list\":[1],\"object\":{\"a\":1},\"other\":4}";
     struct settings s;
-    struct request r = {.flag = FIELD_UNSAID};
+    struct request r = {.flag = FIELD_ABSENT};
     (void)state;
     settings_init(&s);
     json_t *object = json_loads(text, JSON_ALLOW_NUL, NULL);
@@ -102,7 +102,7 @@ static void what_is_not_said_stays_as_it_is(void **state)
     assert_int_equal(r.flag, FIELD_FALSE);
     assert_true(r.text == NULL && r.name == NULL && r.whole == 77 && r.number == 77.0 && r.other == 77);
     assert_int_equal(read("{}", &r, NULL), OK);
-    assert_int_equal(r.flag, FIELD_UNSAID);
+    assert_int_equal(r.flag, FIELD_ABSENT);
 }
 
 static void bounds_are_taken(void **state)
@@ -290,7 +290,7 @@ static void upper_ends_may_be_settings(void **state)
     assert_string_equal(text, "a whole number from 1 to 12");
 }
 
-/* ---- values of several requests ---------------------------------------------------------------------------------- */
+/* ---- values of several requests --------------------------------------------------------------------------------- */
 
 static void seeds_are_numbers_that_json_carries_and_differ(void **state)
 {

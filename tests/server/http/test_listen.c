@@ -132,7 +132,7 @@ static mode_t mode_of(const char *file)
     return there.st_mode & 07777;
 }
 
-/* ---- TCP --------------------------------------------------------------------------------------------------------- */
+/* ---- TCP -------------------------------------------------------------------------------------------------------- */
 
 static void the_kernel_chooses_for_port_0(void **state)
 {
@@ -278,7 +278,7 @@ static void ipv6_leaves_the_port_of_ipv4_free_where_that_is_asked(void **state)
     (void)close(six);
 }
 
-/* ---- Unix sockets ------------------------------------------------------------------------------------------------ */
+/* ---- Unix sockets ----------------------------------------------------------------------------------------------- */
 
 static void a_unix_socket_has_the_mode_asked_for_whatever_the_umask(void **state)
 {

@@ -15,7 +15,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-static const struct picture_wish whole = {0};
+static const struct picture_options whole = {0};
 
 static const char *const files[] = {
     "cmyk.jpg",
@@ -61,7 +61,7 @@ static uint8_t *write_jpeg(uint32_t width, uint32_t height, int scans, bool arit
     return bytes;
 }
 
-/* ---- what is told ------------------------------------------------------------------------------------------------ */
+/* ---- what is told ----------------------------------------------------------------------------------------------- */
 
 static void decoding_takes_no_more_than_was_told(void **state)
 {
@@ -72,8 +72,8 @@ static void decoding_takes_no_more_than_was_told(void **state)
         struct error err = {0};
         uint8_t *bytes = read_file(files[i], &size);
         const struct picture_cost cost = picture_cost_of(bytes, size, &whole);
-        const struct picture_wish wish = {.bytes_max = cost.bytes};
-        if (picture_decode(&p, bytes, size, &wish, &err) != OK)
+        const struct picture_options options = {.bytes_max = cost.bytes};
+        if (picture_decode(&p, bytes, size, &options, &err) != OK)
             fail_msg("%s: %s", files[i], err.message);
         assert_int_equal(cost.pixels, (uint64_t)p.width * p.height);
         assert_true((cost.width == p.width && cost.height == p.height) ||
@@ -93,8 +93,8 @@ static void more_than_was_allowed_is_refused(void **state)
         struct picture p = {0};
         struct error err = {0};
         uint8_t *bytes = read_file(files[i], &size);
-        const struct picture_wish wish = {.bytes_max = picture_cost_of(bytes, size, &whole).bytes - 1};
-        assert_int_equal(picture_decode(&p, bytes, size, &wish, &err), ERR_PICTURE);
+        const struct picture_options options = {.bytes_max = picture_cost_of(bytes, size, &whole).bytes - 1};
+        assert_int_equal(picture_decode(&p, bytes, size, &options, &err), ERR_PICTURE);
         assert_non_null(strstr(err.message, "promised"));
         assert_null(p.pixels);
         free(bytes);
@@ -141,7 +141,7 @@ static void what_tells_no_size_counts_as_the_largest(void **state)
     const size_t frame = (size_t)(jpeg_frame(jpeg, size) - jpeg);
     const struct picture_cost cut = picture_cost_of(jpeg, frame + 6, &whole);
     assert_int_equal(cut.pixels, PICTURE_PIXELS_MAX);
-    const struct picture_wish small = {.shorter = 32};
+    const struct picture_options small = {.shorter = 32};
     assert_int_equal(picture_cost_of(jpeg, frame + 6, &small).pixels, PICTURE_FILE_PIXELS_MAX);
     assert_true(cut.bytes >= (uint64_t)PICTURE_PIXELS_MAX * 3);
     assert_int_equal(picture_cost_of((const uint8_t *)"\x89PNG\r\n\x1a\n", 8, &whole).pixels, PICTURE_PIXELS_MAX);
@@ -169,8 +169,8 @@ static void many_blocks_before_the_size_are_not_gone_through(void **state)
     const struct picture_cost cost = picture_cost_of(long_one, size + (size_t)BLOCKS * BLOCK, &whole);
     assert_int_equal(cost.pixels, PICTURE_PIXELS_MAX);
     struct picture p = {0};
-    const struct picture_wish wish = {.bytes_max = cost.bytes};
-    assert_int_equal(picture_decode(&p, long_one, size + (size_t)BLOCKS * BLOCK, &wish, NULL), OK);
+    const struct picture_options options = {.bytes_max = cost.bytes};
+    assert_int_equal(picture_decode(&p, long_one, size + (size_t)BLOCKS * BLOCK, &options, NULL), OK);
     picture_clear(&p);
     free(long_one);
     free(jpeg);
@@ -212,7 +212,7 @@ static void slower_codings_cost_more_time(void **state)
     assert_true(bytes[0] < bytes[1]); /* the coefficients of all scans */
 }
 
-/* ---- fewer pixels ------------------------------------------------------------------------------------------------ */
+/* ---- fewer pixels ----------------------------------------------------------------------------------------------- */
 
 static void a_large_jpeg_is_decoded_to_what_is_wanted(void **state)
 {
@@ -230,10 +230,10 @@ static void a_large_jpeg_is_decoded_to_what_is_wanted(void **state)
         size_t size;
         struct picture p = {0};
         uint8_t *jpeg = write_jpeg(cases[i].width, cases[i].height, 0, false, &size);
-        struct picture_wish wish = {.shorter = cases[i].shorter, .longer = cases[i].longer};
-        const struct picture_cost cost = picture_cost_of(jpeg, size, &wish);
-        wish.bytes_max = cost.bytes;
-        assert_int_equal(picture_decode(&p, jpeg, size, &wish, NULL), OK);
+        struct picture_options options = {.shorter = cases[i].shorter, .longer = cases[i].longer};
+        const struct picture_cost cost = picture_cost_of(jpeg, size, &options);
+        options.bytes_max = cost.bytes;
+        assert_int_equal(picture_decode(&p, jpeg, size, &options, NULL), OK);
         assert_int_equal(p.reduced, cases[i].reduced);
         assert_int_equal(p.width, (cases[i].width + by - 1) / by);
         assert_int_equal(p.height, (cases[i].height + by - 1) / by);
@@ -262,8 +262,8 @@ static void the_model_sees_nearly_the_same_of_fewer_pixels(void **state)
         uint8_t seen[2][BYTES];
         uint8_t *jpeg = jpeg_write_turned(pixels, WIDTH, HEIGHT, orientation, &size);
         for (int i = 0; i < 2; i++) {
-            const struct picture_wish wish = {.shorter = (uint32_t)i * SEES};
-            assert_int_equal(picture_decode(&p[i], jpeg, size, &wish, NULL), OK);
+            const struct picture_options options = {.shorter = (uint32_t)i * SEES};
+            assert_int_equal(picture_decode(&p[i], jpeg, size, &options, NULL), OK);
             assert_int_equal(p[i].reduced, 8 * i);
             assert_int_equal(image_prepare(seen[i], SEES, SEES, &p[i], SEES, INTERPOLATION_BICUBIC, NULL), OK);
             picture_clear(&p[i]);
@@ -275,7 +275,7 @@ static void the_model_sees_nearly_the_same_of_fewer_pixels(void **state)
     free(pixels);
 }
 
-/* ---- stopping ---------------------------------------------------------------------------------------------------- */
+/* ---- stopping --------------------------------------------------------------------------------------------------- */
 
 static void decoding_ends_when_it_is_told_to(void **state)
 {
@@ -284,12 +284,12 @@ static void decoding_ends_when_it_is_told_to(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(large); i++) {
         size_t size;
-        const atomic_int stop = ERR_CANCELLED;
+        const atomic_int stop = ERR_CLIENT_GONE;
         struct picture p = {0};
         struct error err = {0};
         uint8_t *bytes = read_file(large[i], &size);
-        const struct picture_wish wish = {.stop = &stop};
-        assert_int_equal(picture_decode(&p, bytes, size, &wish, &err), ERR_CANCELLED);
+        const struct picture_options options = {.stop = &stop};
+        assert_int_equal(picture_decode(&p, bytes, size, &options, &err), ERR_CLIENT_GONE);
         assert_null(p.pixels);
         free(bytes);
     }

@@ -141,7 +141,7 @@ static void bytes_after_the_end_are_not_ours(void **state)
     }
 }
 
-/* ---- cut, damaged ------------------------------------------------------------------------------------------------ */
+/* ---- cut, damaged ----------------------------------------------------------------------------------------------- */
 
 static void a_cut_file_is_refused_at_every_length(void **state)
 {
@@ -193,7 +193,7 @@ static void damaged_files_decode_or_say_why(void **state)
     print_message("%zu of %zu damaged files decode all the same\n", good, ARRAY_LEN(goldens) * ROUNDS);
 }
 
-/* ---- bounds ------------------------------------------------------------------------------------------------------ */
+/* ---- bounds ----------------------------------------------------------------------------------------------------- */
 
 static void a_png_is_bounded_by_its_header(void **state)
 {

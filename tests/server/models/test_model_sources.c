@@ -96,7 +96,7 @@ static void expect_refusal(const char *model, const char *models_dir, const char
         fail_msg("%s, %s: \"%s\", expected \"%s\"", model, models_dir, err.message, says);
 }
 
-/* ---- the setting ------------------------------------------------------------------------------------------------- */
+/* ---- the setting ------------------------------------------------------------------------------------------------ */
 
 static void a_list_has_names_and_paths(void **state)
 {
@@ -176,7 +176,7 @@ static void one_of_the_settings_says_something(void **state)
     assert_int_equal(model_sources_check(&s, &err), OK);
 }
 
-/* ---- what is there ----------------------------------------------------------------------------------------------- */
+/* ---- what is there ---------------------------------------------------------------------------------------------- */
 
 static void folders_are_models_by_the_name_given_or_their_own(void **state)
 {

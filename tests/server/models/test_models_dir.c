@@ -226,7 +226,7 @@ static void as_many_are_found_as_can_be_served(void **state)
     expect_refusal(dir, ERR_CONFIG, "", ": more than 32 models");
 }
 
-/* ---- one model --------------------------------------------------------------------------------------------------- */
+/* ---- one model -------------------------------------------------------------------------------------------------- */
 
 /* Did what was done change the print of the model "a", and that of all its times? */
 struct prints {

@@ -50,7 +50,7 @@ static void a_list_names_models_and_the_rest(void **state)
 {
     (void)state;
     static const struct {
-        const char *wish, *name;
+        const char *ref, *name;
         enum engine_precision want;
         bool is_auto;
     } cases[] = {
@@ -73,10 +73,10 @@ static void a_list_names_models_and_the_rest(void **state)
     };
     for (size_t i = 0; i < LENGTH(cases); i++) {
         struct precision_choice got;
-        assert_int_equal(precision_check(cases[i].wish, NULL), OK);
-        assert_int_equal(precision_choose(&got, cases[i].wish, cases[i].name, dir, ENGINE_F32, NULL, NULL), OK);
+        assert_int_equal(precision_check(cases[i].ref, NULL), OK);
+        assert_int_equal(precision_choose(&got, cases[i].ref, cases[i].name, dir, ENGINE_F32, NULL, NULL), OK);
         if (got.precision != cases[i].want)
-            fail_msg("\"%s\" for %s is %d", cases[i].wish != NULL ? cases[i].wish : "nothing", cases[i].name,
+            fail_msg("\"%s\" for %s is %d", cases[i].ref != NULL ? cases[i].ref : "nothing", cases[i].name,
                      got.precision);
         assert_int_equal(got.by, cases[i].is_auto ? PRECISION_BY_FILES : PRECISION_BY_SETTING);
     }
@@ -85,13 +85,13 @@ static void a_list_names_models_and_the_rest(void **state)
 static void what_is_no_precision_is_named(void **state)
 {
     (void)state;
-    static const char *const wishes[] = {
+    static const char *const map_requests[] = {
         "fp16", "int", "f32,,bf16", "f32,", "a=", "a=fp16", "=x", "a= f32", "F32", "auto=f"};
-    for (size_t i = 0; i < LENGTH(wishes); i++) {
+    for (size_t i = 0; i < LENGTH(map_requests); i++) {
         struct precision_choice got = {.precision = ENGINE_INT8, .by = PRECISION_BY_FILES};
         struct error err;
-        assert_int_equal(precision_check(wishes[i], NULL), ERR_ARGUMENT);
-        assert_int_equal(precision_choose(&got, wishes[i], "a", dir, ENGINE_F32, NULL, &err), ERR_ARGUMENT);
+        assert_int_equal(precision_check(map_requests[i], NULL), ERR_ARGUMENT);
+        assert_int_equal(precision_choose(&got, map_requests[i], "a", dir, ENGINE_F32, NULL, &err), ERR_ARGUMENT);
         assert_string_equal(err.param, "precision");
         assert_non_null(strstr(err.message, "expected f32, bf16, int8 or auto"));
         assert_int_equal(got.precision, ENGINE_INT8);

@@ -99,7 +99,7 @@ static struct hosted_model *use(struct registry *r, const char *name)
     return e;
 }
 
-/* ---- which one a request means ----------------------------------------------------------------------------------- */
+/* ---- which one a request means ---------------------------------------------------------------------------------- */
 
 static void models_are_listed_by_name(void **state)
 {
@@ -223,7 +223,7 @@ static void an_empty_registry_says_so(void **state)
 static void models_are_looked_at_by_name_and_version(void **state)
 {
     static const struct {
-        const char *wish, *row, *look; /* NULL: none */
+        const char *ref, *row, *look; /* NULL: none */
     } cases[] = {
         {"a", "a", "a"},    {"a@1", NULL, "a"}, {"a@2", NULL, NULL}, {"c", "c", "c"},
         {"c@3", NULL, "c"}, {"c@", NULL, NULL}, {"i", "i", "i"},     {"i@1", NULL, "i"},
@@ -234,9 +234,9 @@ static void models_are_looked_at_by_name_and_version(void **state)
     put_all(r);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct registry_model copy = {.hosted = NULL};
-        const struct registry_model *row = registry_row(r, cases[i].wish);
+        const struct registry_model *row = registry_row(r, cases[i].ref);
         assert_string_equal(row != NULL ? row->found.name : "none", cases[i].row != NULL ? cases[i].row : "none");
-        assert_int_equal(registry_look(r, cases[i].wish, &copy), cases[i].look != NULL);
+        assert_int_equal(registry_look(r, cases[i].ref, &copy), cases[i].look != NULL);
         assert_string_equal(copy.found.name, cases[i].look != NULL ? cases[i].look : "");
         assert_ptr_equal(copy.hosted, cases[i].look != NULL ? loaded(r, cases[i].look) : NULL);
         hosted_model_release(copy.hosted);
@@ -260,7 +260,7 @@ static void a_name_is_what_stands_before_the_version(void **state)
     assert_int_equal(strlen(name), MODEL_NAME_MAX);
 }
 
-/* ---- loading when asked for -------------------------------------------------------------------------------------- */
+/* ---- loading when asked for ------------------------------------------------------------------------------------- */
 
 static void a_request_for_an_idle_model_has_it_wanted(void **state)
 {
@@ -316,7 +316,7 @@ static void who_loads_is_woken(void **state)
     queue_free(q);
 }
 
-/* ---- changes ----------------------------------------------------------------------------------------------------- */
+/* ---- changes ---------------------------------------------------------------------------------------------------- */
 
 static void a_replaced_model_stays_for_who_has_it(void **state)
 {
@@ -415,7 +415,7 @@ static void a_size_is_that_of_the_same_files(void **state)
     assert_int_equal(registry_size(r, &before), 0);
 }
 
-/* ---- making room ------------------------------------------------------------------------------------------------- */
+/* ---- making room ------------------------------------------------------------------------------------------------ */
 
 static void room_is_made_of_what_was_asked_for_longest_ago(void **state)
 {

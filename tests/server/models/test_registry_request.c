@@ -144,22 +144,22 @@ static void defaults_are_chosen_among_the_models_that_may_be_used(void **state)
 static void an_alias_becomes_the_name_that_it_stands_for(void **state)
 {
     static const struct {
-        const char *wish, *name;
+        const char *ref, *name;
     } cases[] = {
         {"x", "a"}, {"x@3", "a@3"}, {"yy", "c"},  {"yy@", "c@"}, {"a", "a"},     {"a@1", "a@1"}, {"X", "X"},
         {"", ""},   {"@1", "@1"},   {"xx", "xx"}, {"x ", "x "},  {"off", "off"}, {"b", "b"},
     };
-    static char long_name[2 * MODEL_WISH_MAX];
-    char room[MODEL_WISH_MAX + 1];
+    static char long_name[2 * MODEL_REF_MAX];
+    char room[MODEL_REF_MAX + 1];
     struct registry *r = *state;
     put_all(r);
     registry_set_names(r, "off", "x=a, yy=c,b=a");
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-        assert_string_equal(registry_real_name(r, cases[i].wish, room), cases[i].name);
+        assert_string_equal(registry_real_name(r, cases[i].ref, room), cases[i].name);
     memset(long_name, 'x', sizeof long_name - 1);
     assert_ptr_equal(registry_real_name(r, long_name, room), long_name);
     long_name[1] = '@';
-    assert_int_equal(strlen(registry_real_name(r, long_name, room)), MODEL_WISH_MAX);
+    assert_int_equal(strlen(registry_real_name(r, long_name, room)), MODEL_REF_MAX);
     registry_set_names(r, "off", "off");
     assert_string_equal(registry_real_name(r, "x", room), "x");
 }

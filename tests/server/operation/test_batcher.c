@@ -16,12 +16,12 @@
 #include <cmocka.h>
 
 #include "config/settings.h"
-#include "server/operation/batcher.h"
 #include "server/control/hosting.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
 #include "server/models/registry.h"
+#include "server/operation/batcher.h"
 #include "server/operation/classify.h"
 #include "server/operation/generate.h"
 #include "tests/support/job_party.h"
@@ -264,7 +264,7 @@ static void cancelled_and_late_streams_give_their_slots_back(void **state)
     if (job_result(jobs[0])->status != ERR_TIMEOUT)         /* which it is before the first byte */
         assert_int_equal(job_result(jobs[0])->finish, FINISH_TIMEOUT);
     for (size_t i = 1; i < STREAMS; i++) {
-        job_cancel(jobs[i], ERR_CANCELLED);
+        job_cancel(jobs[i], ERR_CLIENT_GONE);
         (void)take_text(&parties[i], jobs[i], out, sizeof out);
         assert_int_equal(job_result(jobs[i])->finish, FINISH_CANCELLED);
     }
@@ -296,7 +296,7 @@ static void work_that_goes_on_is_not_stuck(void **state)
     assert_false(batcher_is_stuck(batcher, clock_now_ns()));
     assert_true(batcher_is_stuck(batcher, later_ns())); /* no step for so long */
     assert_in_range(queue_retry_after_s(batcher_queue(batcher)), 1, HTTP_RETRY_AFTER_MAX_S);
-    job_cancel(j, ERR_CANCELLED);
+    job_cancel(j, ERR_CLIENT_GONE);
     (void)take_text(&p, j, out, sizeof out);
     leave(&p, j);
 }
@@ -364,7 +364,7 @@ static void pictures_get_the_logits_that_they_get_alone_beside_streams_too(void 
             assert_memory_equal(classify_job_of(jobs[i])->logits, alone[i], classes * sizeof(float));
         leave(&parties[i], jobs[i]);
     }
-    job_cancel(stream, ERR_CANCELLED);
+    job_cancel(stream, ERR_CLIENT_GONE);
     (void)take_text(&stream_party, stream, out, sizeof out);
     leave(&stream_party, stream);
 }
@@ -406,7 +406,7 @@ static void a_stream_waits_for_one_block_at_most(void **state)
     assert_true(blocks_run >=
                 (uint64_t)(PICTURES / IMAGES) * model_for(TASK_IMAGE_CLASSIFICATION)->model->config.depth);
     assert_true(passes_run + 1 >= blocks_run);
-    job_cancel(stream, ERR_CANCELLED);
+    job_cancel(stream, ERR_CLIENT_GONE);
     (void)take_text(&stream_party, stream, out, sizeof out);
     leave(&stream_party, stream);
 }

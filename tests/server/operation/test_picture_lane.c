@@ -11,11 +11,11 @@
 #include <cmocka.h>
 
 #include "config/settings.h"
-#include "server/operation/picture_lane.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
 #include "server/models/registry.h"
 #include "server/operation/classify.h"
+#include "server/operation/picture_lane.h"
 #include "tests/support/job_party.h"
 #include "tests/support/model_copy.h"
 #include "tests/support/temp_dir.h"
@@ -217,9 +217,9 @@ static void jobs_that_wait_for_another_size_end_as_any_others(void **state)
     assert_int_equal(job_result(s.jobs[0])->status, ERR_TIMEOUT);
     assert_int_equal(job_result(s.jobs[5])->status, ERR_TIMEOUT);
     assert_int_equal(queue_look(s.queue, 0).lane_count, 3); /* they are counted while they wait */
-    job_cancel(s.jobs[2], ERR_CANCELLED);
+    job_cancel(s.jobs[2], ERR_CLIENT_GONE);
     assert_true(job_is_done(s.jobs[2])); /* and leave at once */
-    assert_int_equal(job_result(s.jobs[2])->status, ERR_CANCELLED);
+    assert_int_equal(job_result(s.jobs[2])->status, ERR_CLIENT_GONE);
     while (picture_lane_running(s.lane) > 0)
         (void)picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY);
     assert_int_equal(picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY), 1);
@@ -247,7 +247,7 @@ static void a_job_that_waits_for_a_map_may_end_before_it_is_drawn(void **state)
     push(&s, 32, 32, later_ns());
     (void)picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY); /* the batch begins */
     assert_int_equal(picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY), 0);
-    job_cancel(s.jobs[1], ERR_CANCELLED);
+    job_cancel(s.jobs[1], ERR_CLIENT_GONE);
     job_release(s.jobs[1]); /* its connection's; the lane has the last reference */
     s.jobs[1] = s.jobs[3];
     s.count = 3;
@@ -275,7 +275,7 @@ static void texts_of_one_length_share_a_batch(void **state)
     stage_close(&s);
 }
 
-/* ---- jobs of several inputs -------------------------------------------------------------------------------------- */
+/* ---- jobs of several inputs ------------------------------------------------------------------------------------- */
 
 /* A text model whose numbers overflow where a text has a z. */
 static void open_overflowing(struct stage *s, char folder[PATH_MAX])
@@ -388,10 +388,10 @@ static void a_job_of_several_inputs_is_stopped_as_a_whole(void **state)
     push_several(&s, sides, 5); /* a */
     push_several(&s, sides, 2); /* b */
     assert_int_equal(run_batch(&s, 3), 0);
-    job_cancel(s.jobs[0], ERR_CANCELLED); /* between two batches */
+    job_cancel(s.jobs[0], ERR_CLIENT_GONE); /* between two batches */
     assert_int_equal(picture_lane_running(s.lane), 1);
     assert_int_equal(picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY), 1);
-    assert_int_equal(job_result(s.jobs[0])->status, ERR_CANCELLED);
+    assert_int_equal(job_result(s.jobs[0])->status, ERR_CLIENT_GONE);
     assert_int_equal(picture_lane_running(s.lane), 2); /* of b, which begins in the same step */
     while (picture_lane_running(s.lane) > 0)
         (void)picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY);

@@ -12,10 +12,10 @@
 #include <cmocka.h>
 
 #include "config/settings.h"
-#include "server/operation/batcher.h"
 #include "server/control/hosting.h"
 #include "server/core/clock.h"
 #include "server/models/registry.h"
+#include "server/operation/batcher.h"
 #include "server/operation/generate.h"
 #include "tests/support/daemon.h"
 #include "tests/support/job_party.h"
@@ -134,7 +134,7 @@ static void what_waits_runs_in_the_order_of_its_turns(void **state)
             (void)submit(priorities[i], 2);
             test_sleep_ms((long)random_below(&r, 12));
         }
-    job_cancel(blocker, ERR_CANCELLED);
+    job_cancel(blocker, ERR_CLIENT_GONE);
     end_all();
     assert_true(assert_promise() > 100);
     for (size_t i = 1; i < count; i++) /* some of it in plain words: all came within less than 5 s */
@@ -161,7 +161,7 @@ static void a_lower_one_does_not_wait_for_ever(void **state)
         (void)submit(0, 2);
         test_sleep_ms(1);
         if (!begun)
-            job_cancel(blocker, ERR_CANCELLED);
+            job_cancel(blocker, ERR_CLIENT_GONE);
         begun = true;
     }
     while (test_now_ms() < (int64_t)(low->item.pushed_ns / CLOCK_NS_PER_MS) + AHEAD_MS + 20)

@@ -15,12 +15,12 @@
 
 #include "config/settings.h"
 #include "engine/engine.h"
-#include "server/operation/stream_lane.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
 #include "server/models/hosted_model.h"
 #include "server/models/model_sources.h"
 #include "server/operation/generate.h"
+#include "server/operation/stream_lane.h"
 #include "tests/support/job_party.h"
 #include "tests/support/model_variants.h"
 #include "tests/support/random.h"

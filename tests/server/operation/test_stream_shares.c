@@ -12,14 +12,14 @@
 #include <cmocka.h>
 
 #include "config/limits.h"
-#include "server/operation/stream_places.h"
 #include "server/models/hosted_model.h"
+#include "server/operation/stream_slots.h"
 #include "server/request/job.h"
 #include "tests/support/random.h"
 
 enum { SLOTS = 8, PARKED = 64, JOBS = SLOTS + PARKED, MOVES_MAX = 4 * JOBS, CLIENTS = 80, ENDLESS = 64, FLOOD = 6 };
 
-static struct stream_slot slots[SLOTS];
+static struct stream_slot array[SLOTS];
 static uint32_t order[SLOTS], owner[SLOTS];
 static uint64_t taken_ns[SLOTS];
 static struct lane_job lane_jobs[JOBS];
@@ -27,7 +27,7 @@ static struct parked_sample parked[PARKED];
 static uint32_t rooms[PARKED];
 static struct hosted_model model;
 static struct job jobs[JOBS];
-static struct stream_places places;
+static struct stream_slots slots;
 static struct stream_shares shares;
 static uint64_t now_ns;
 
@@ -35,18 +35,18 @@ static int begin(void **state)
 {
     (void)state;
     memset(lane_jobs, 0, sizeof lane_jobs);
-    memset(slots, 0, sizeof slots);
-    places = (struct stream_places){.model = &model,
-                                    .slots_max = SLOTS,
-                                    .order = order,
-                                    .slots = slots,
-                                    .owner = owner,
-                                    .taken_ns = taken_ns,
-                                    .jobs = lane_jobs,
-                                    .jobs_max = JOBS,
-                                    .parked = parked,
-                                    .rooms = rooms,
-                                    .parked_max = PARKED};
+    memset(array, 0, sizeof array);
+    slots = (struct stream_slots){.model = &model,
+                                  .slots_max = SLOTS,
+                                  .order = order,
+                                  .slot = array,
+                                  .owner = owner,
+                                  .taken_ns = taken_ns,
+                                  .jobs = lane_jobs,
+                                  .jobs_max = JOBS,
+                                  .parked = parked,
+                                  .rooms = rooms,
+                                  .parked_max = PARKED};
     for (uint32_t i = 0; i < SLOTS; i++)
         order[i] = i;
     now_ns = 1;
@@ -62,9 +62,9 @@ static struct client_id client(uint32_t number)
 
 static void take_slot(uint32_t job, uint32_t sample)
 {
-    const uint32_t slot = order[places.running++];
-    slots[slot].job = lane_jobs[job].job;
-    slots[slot].sample = sample;
+    const uint32_t slot = order[slots.running++];
+    array[slot].job = lane_jobs[job].job;
+    array[slot].sample = sample;
     owner[slot] = job;
     taken_ns[slot] = now_ns;
     lane_jobs[job].running++;
@@ -72,18 +72,18 @@ static void take_slot(uint32_t job, uint32_t sample)
 
 static void free_slot(uint32_t slot)
 {
-    uint32_t place = 0;
-    while (order[place] != slot)
-        place++;
-    places.running--;
-    memmove(order + place, order + place + 1, (places.running - place) * sizeof *order);
-    order[places.running] = slot;
+    uint32_t rank = 0;
+    while (order[rank] != slot)
+        rank++;
+    slots.running--;
+    memmove(order + rank, order + rank + 1, (slots.running - rank) * sizeof *order);
+    order[slots.running] = slot;
     lane_jobs[owner[slot]].running--;
 }
 
 static void park(uint32_t slot)
 {
-    parked[places.parked_count++] = (struct parked_sample){.owner = owner[slot], .slot = slots[slot]};
+    parked[slots.parked_count++] = (struct parked_sample){.owner = owner[slot], .slot = array[slot]};
     lane_jobs[owner[slot]].parked++;
     free_slot(slot);
 }
@@ -92,7 +92,7 @@ static void move(const struct stream_move *m)
 {
     if (m->slot != STREAM_NONE)
         park((uint32_t)m->slot);
-    assert_true(places.running < SLOTS);
+    assert_true(slots.running < SLOTS);
     if (m->parked == STREAM_NONE) {
         take_slot(m->owner, lane_jobs[m->owner].begun);
         lane_jobs[m->owner].begun++;
@@ -100,8 +100,8 @@ static void move(const struct stream_move *m)
     }
     const struct parked_sample x = parked[m->parked];
     assert_int_equal(x.owner, m->owner);
-    places.parked_count--;
-    memmove(parked + m->parked, parked + m->parked + 1, (places.parked_count - (uint32_t)m->parked) * sizeof *parked);
+    slots.parked_count--;
+    memmove(parked + m->parked, parked + m->parked + 1, (slots.parked_count - (uint32_t)m->parked) * sizeof *parked);
     lane_jobs[m->owner].parked--;
     take_slot(m->owner, x.slot.sample);
 }
@@ -115,9 +115,9 @@ static void assert_sound(void)
         waiting += lane_jobs[i].parked;
         assert_true(lane_jobs[i].running + lane_jobs[i].parked <= lane_jobs[i].begun);
     }
-    assert_int_equal(running, places.running);
-    assert_int_equal(waiting, places.parked_count);
-    assert_true(places.parked_count <= PARKED);
+    assert_int_equal(running, slots.running);
+    assert_int_equal(waiting, slots.parked_count);
+    assert_true(slots.parked_count <= PARKED);
 }
 
 /* A job of a client comes from the queue, if it may; returns its index, or STREAM_NONE. */
@@ -125,16 +125,16 @@ static int come(uint32_t number, uint32_t samples)
 {
     const struct client_id who = client(number);
     uint32_t at = 0;
-    stream_shares_count(&shares, &places, now_ns);
+    stream_shares_count(&shares, &slots, now_ns);
     if (stream_shares_load(&shares, &who) < 0)
         return STREAM_NONE;
-    const int slot = places.running < SLOTS ? STREAM_NONE : stream_shares_slot_for(&shares, &who);
+    const int slot = slots.running < SLOTS ? STREAM_NONE : stream_shares_slot_for(&shares, &who);
     while (lane_jobs[at].job != NULL)
         at++;
     assert_true(at < JOBS);
     jobs[at].item.client = who;
-    lane_jobs[at] = (struct lane_job){.job = &jobs[at], .samples = samples, .number = places.numbers++};
-    places.job_count++;
+    lane_jobs[at] = (struct lane_job){.job = &jobs[at], .samples = samples, .number = slots.numbers++};
+    slots.job_count++;
     move(&(struct stream_move){.owner = at, .parked = STREAM_NONE, .slot = slot});
     assert_sound();
     return (int)at;
@@ -145,8 +145,8 @@ static uint32_t settle(void)
 {
     struct stream_move m;
     uint32_t moves = 0;
-    for (stream_shares_count(&shares, &places, now_ns); stream_shares_next(&shares, &m);
-         stream_shares_count(&shares, &places, now_ns)) {
+    for (stream_shares_count(&shares, &slots, now_ns); stream_shares_next(&shares, &m);
+         stream_shares_count(&shares, &slots, now_ns)) {
         move(&m);
         assert_sound();
         assert_true(++moves < MOVES_MAX); /* it comes to an end */
@@ -158,7 +158,7 @@ static uint32_t settle(void)
 static bool take_turn(void)
 {
     struct stream_move m;
-    stream_shares_count(&shares, &places, now_ns);
+    stream_shares_count(&shares, &slots, now_ns);
     if (!stream_shares_turn(&shares, &m))
         return false;
     move(&m);
@@ -170,21 +170,21 @@ static bool take_turn(void)
 static void leave(uint32_t job)
 {
     const uint32_t ran = lane_jobs[job].running, waited = lane_jobs[job].parked;
-    const uint32_t running = places.running, waiting = places.parked_count;
-    stream_places_leave_all(&places, job);
-    assert_int_equal(places.running, running - ran);
-    assert_int_equal(places.parked_count, waiting - waited);
-    for (uint32_t i = 0; i < places.parked_count; i++)
+    const uint32_t running = slots.running, waiting = slots.parked_count;
+    stream_slots_leave_all(&slots, job);
+    assert_int_equal(slots.running, running - ran);
+    assert_int_equal(slots.parked_count, waiting - waited);
+    for (uint32_t i = 0; i < slots.parked_count; i++)
         assert_int_not_equal(parked[i].owner, job);
-    for (uint32_t place = 0; place < places.running; place++)
-        assert_int_not_equal(owner[order[place]], job);
+    for (uint32_t rank = 0; rank < slots.running; rank++)
+        assert_int_not_equal(owner[order[rank]], job);
     assert_sound();
 }
 
 static uint32_t running_of(uint32_t number)
 {
     const struct client_id who = client(number);
-    stream_shares_count(&shares, &places, now_ns);
+    stream_shares_count(&shares, &slots, now_ns);
     return stream_shares_running(&shares, &who);
 }
 
@@ -212,11 +212,11 @@ static void another_client_gets_half_at_once(void **state)
     (void)settle();
     assert_int_equal(running_of(1), SLOTS - 3); /* it asks for no more than three */
     assert_int_equal(running_of(2), 3);
-    assert_int_equal(places.parked_count, 3);
+    assert_int_equal(slots.parked_count, 3);
     leave((uint32_t)other);
     (void)settle();
     assert_int_equal(running_of(1), SLOTS);
-    assert_int_equal(places.parked_count, 0); /* those that were parked come before new ones */
+    assert_int_equal(slots.parked_count, 0); /* those that were parked come before new ones */
     (void)come(2, ENDLESS);
     (void)settle();
     assert_int_equal(running_of(1), SLOTS / 2);
@@ -276,17 +276,17 @@ static void the_job_with_least_gets_and_the_job_with_most_gives(void **state)
     assert_int_equal(parked[0].slot.sample, SLOTS - 1); /* the last that came */
     free_slot(order[0]);                                /* a sample of the first ends */
     struct stream_move m;
-    stream_shares_count(&shares, &places, now_ns);
+    stream_shares_count(&shares, &slots, now_ns);
     assert_true(stream_shares_next(&shares, &m));
     assert_int_equal(m.owner, second);
     assert_int_equal(m.slot, STREAM_NONE);
     move(&m);
     const struct client_id other = client(2);
-    stream_shares_count(&shares, &places, now_ns);
+    stream_shares_count(&shares, &slots, now_ns);
     const int slot = stream_shares_slot_for(&shares, &other);
     assert_int_not_equal(slot, STREAM_NONE);
     assert_int_equal(owner[slot], first);
-    assert_int_equal(slots[slot].sample, SLOTS - 2);
+    assert_int_equal(array[slot].sample, SLOTS - 2);
 }
 
 static void the_stream_that_ran_longest_gives_way_in_turn(void **state)
@@ -298,7 +298,7 @@ static void the_stream_that_ran_longest_gives_way_in_turn(void **state)
     }
     now_ns += 1000 + STREAM_TURN_NS;
     const struct client_id other = client(SLOTS);
-    stream_shares_count(&shares, &places, now_ns);
+    stream_shares_count(&shares, &slots, now_ns);
     assert_int_equal(stream_shares_slot_for(&shares, &other), order[4]);
 }
 
@@ -310,7 +310,7 @@ static void all_take_turns(void **state)
         assert_int_not_equal(come(n, 1), STREAM_NONE);
         now_ns += STREAM_TURN_NS; /* else the slots were taken just now */
     }
-    assert_int_equal(places.parked_count, 2 * SLOTS);
+    assert_int_equal(slots.parked_count, 2 * SLOTS);
     for (int round = 0; round < 30; round++) {
         now_ns += STREAM_TURN_NS / 2;
         while (take_turn())
@@ -334,7 +334,7 @@ static void there_is_room_for_who_comes_next(void **state)
             (void)settle();
         (void)take_turn();
     }
-    print_message("  %u of %u rooms were taken by %d clients\n", places.parked_count, PARKED, FLOOD);
+    print_message("  %u of %u rooms were taken by %d clients\n", slots.parked_count, PARKED, FLOOD);
     for (uint32_t n = FLOOD; n < CLIENTS; n++) {
         now_ns += STREAM_TURN_NS;
         const int at = come(n, ENDLESS);
@@ -345,7 +345,7 @@ static void there_is_room_for_who_comes_next(void **state)
     }
     print_message("  %u clients came beside them\n", came);
     assert_true(came >= SLOTS + PARKED / 4);
-    assert_true(places.parked_count < PARKED); /* turns are taken still */
+    assert_true(slots.parked_count < PARKED); /* turns are taken still */
     now_ns += STREAM_TURN_NS;
     assert_true(take_turn());
 }
@@ -360,11 +360,11 @@ static void room_is_left_for_newcomers(void **state)
     assert_int_not_equal(at, STREAM_NONE);
     const struct client_id first = client(1), third = client(3);
     for (uint32_t taken = 1; taken < PARKED - 1; taken++) {
-        while (places.parked_count < taken) {
-            parked[places.parked_count++] = (struct parked_sample){.owner = (uint32_t)at};
+        while (slots.parked_count < taken) {
+            parked[slots.parked_count++] = (struct parked_sample){.owner = (uint32_t)at};
             lane_jobs[at].parked++;
         }
-        stream_shares_count(&shares, &places, now_ns);
+        stream_shares_count(&shares, &slots, now_ns);
         const uint32_t theirs = 1 + lane_jobs[at].parked, left = PARKED - taken;
         assert_int_equal(stream_shares_slot_for(&shares, &first) != STREAM_NONE, theirs < left);
         assert_int_not_equal(stream_shares_slot_for(&shares, &third), STREAM_NONE);
@@ -392,7 +392,7 @@ static void whatever_happens_shares_are_even(void **state)
         for (uint32_t i = 0; i < JOBS; i++) {
             if (lane_jobs[i].job == NULL || lane_jobs[i].parked == 0)
                 continue;
-            assert_int_equal(places.running, SLOTS);
+            assert_int_equal(slots.running, SLOTS);
             const uint32_t mine = running_of((uint32_t)lane_jobs[i].job->item.client.bytes[3]);
             for (uint32_t n = 0; n < 6; n++)
                 assert_true(running_of(n) < mine + 2);

@@ -145,7 +145,7 @@ static void finish(struct scene *s)
     job_finish(s->job, FINISH_LENGTH, clock_now_ns());
 }
 
-/* ---- characters -------------------------------------------------------------------------------------------------- */
+/* ---- characters ------------------------------------------------------------------------------------------------- */
 
 static void bytes_become_pieces_as_they_come(void **state)
 {
@@ -284,10 +284,10 @@ static void each_sample_waits_for_its_own_character(void **state)
 
 /* A stream that withholds, or not, is ended in the middle of what may be a stop string, behind a part of a
  * character. */
-static void stop_in_the_middle(struct scene *s, bool withholds, enum status reason, const char *want)
+static void stop_in_the_middle(struct scene *s, bool hold_partial_stop, enum status reason, const char *want)
 {
     struct generate_input in = {
-        .n = 1, .max_tokens = RING_BYTES, .stream = true, .moves = true, .withholds = withholds};
+        .n = 1, .max_tokens = RING_BYTES, .stream = true, .resumable = true, .hold_partial_stop = hold_partial_stop};
     set_prompts(&in, "");
     assert_true(stop_set_add(&in.stops, "no!", 3));
     submit(s, &in, false);
@@ -311,14 +311,15 @@ static void what_comes_nowhere_else_is_said(void **state)
 
 static void what_an_administrator_ends_comes_nowhere_else(void **state)
 {
-    stop_in_the_middle(*state, true, ERR_STOPPED, "0@1+4/4 " REPLACED "no\n0 cancelled\nend\n");
+    stop_in_the_middle(*state, true, ERR_CANCELLED_BY_ADMIN, "0@1+4/4 " REPLACED "no\n0 cancelled\nend\n");
 }
 
 /* The daemon stops while the last byte is made. */
 static void a_text_that_comes_to_its_end_is_said_whole(void **state)
 {
     struct scene *s = *state;
-    struct generate_input in = {.n = 1, .max_tokens = RING_BYTES, .stream = true, .moves = true, .withholds = true};
+    struct generate_input in = {
+        .n = 1, .max_tokens = RING_BYTES, .stream = true, .resumable = true, .hold_partial_stop = true};
     set_prompts(&in, "");
     assert_true(stop_set_add(&in.stops, "no!", 3));
     submit(s, &in, false);
@@ -373,7 +374,7 @@ static void pieces_make_up_the_text(void **state)
     }
 }
 
-/* ---- news beside the text ---------------------------------------------------------------------------------------- */
+/* ---- news beside the text --------------------------------------------------------------------------------------- */
 
 static void bytes_of_a_stop_string_are_never_said(void **state)
 {
@@ -418,7 +419,7 @@ static void of_a_job_that_waits_nothing_is_said(void **state)
     assert_int_equal(job_result(s->job)->status, ERR_TIMEOUT);
 }
 
-/* ---- the prompt in front ----------------------------------------------------------------------------------------- */
+/* ---- the prompt in front ---------------------------------------------------------------------------------------- */
 
 static void an_echo_comes_before_the_first_news(void **state)
 {
@@ -489,7 +490,7 @@ static void a_long_prompt_comes_in_pieces_of_whole_characters(void **state)
     finish(s);
 }
 
-/* ---- what is told of each byte ----------------------------------------------------------------------------------- */
+/* ---- what is told of each byte ---------------------------------------------------------------------------------- */
 
 enum { NUMBERS = 2 }; /* of a byte: its own, and of one that is the likeliest */
 
@@ -575,7 +576,7 @@ static void without_numbers_none_are_told(void **state)
     finish(s);
 }
 
-/* ---- whole texts ------------------------------------------------------------------------------------------------- */
+/* ---- whole texts ------------------------------------------------------------------------------------------------ */
 
 /* Lists the sizes of all pieces. */
 static void list_sizes(void *arg, struct whole_text *t, const struct text_piece *p)

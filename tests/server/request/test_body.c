@@ -35,13 +35,13 @@ static void begin(uint64_t most, size_t size_max)
 static void finish(void)
 {
     assert_int_equal(all.small, 0);
-    assert_int_equal(all.room.used, 0);
+    assert_int_equal(all.quota.used, 0);
     bodies_clear(&all);
 }
 
 static uint64_t total(void)
 {
-    return all.small + all.room.used;
+    return all.small + all.quota.used;
 }
 
 static void append(struct body *b, const char *text)

@@ -86,7 +86,7 @@ static void check(const struct request_case *cases, size_t count)
 }
 #define SIZED(text) text, sizeof(text) - 1
 
-/* ---- bodies ------------------------------------------------------------------------------------------------------ */
+/* ---- bodies ----------------------------------------------------------------------------------------------------- */
 
 static void the_body_is_told_by_its_header(void **state)
 {
@@ -177,7 +177,7 @@ static void an_encoding_is_chunked_alone(void **state)
     check(cases, ARRAY_LEN(cases));
 }
 
-/* ---- characters -------------------------------------------------------------------------------------------------- */
+/* ---- characters ------------------------------------------------------------------------------------------------- */
 
 static void names_are_tokens(void **state)
 {
@@ -219,7 +219,7 @@ static void values_have_no_control_characters(void **state)
     }
 }
 
-/* ---- what lies between the strings ------------------------------------------------------------------------------- */
+/* ---- what lies between the strings ------------------------------------------------------------------------------ */
 
 static void lines_are_where_they_should_be(void **state)
 {
@@ -279,7 +279,7 @@ static void what_was_wrong_first_is_said(void **state)
     check(cases, ARRAY_LEN(cases));
 }
 
-/* ---- ids --------------------------------------------------------------------------------------------------------- */
+/* ---- ids -------------------------------------------------------------------------------------------------------- */
 
 static void a_clients_id_is_kept_if_it_is_one(void **state)
 {

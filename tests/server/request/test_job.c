@@ -296,26 +296,26 @@ static const struct {
     const char *name;
     enum status reason;
     bool stream;
-    bool moves;
+    bool resumable;
     const char *generated; /* NULL: cancelled in the queue */
     enum status status;
     enum job_finish finish;
 } end_cases[] = {
     {"deadline in the queue", ERR_TIMEOUT, true, false, NULL, ERR_TIMEOUT, 0},
-    {"client leaves the queue", ERR_CANCELLED, false, false, NULL, ERR_CANCELLED, 0},
+    {"client leaves the queue", ERR_CLIENT_GONE, false, false, NULL, ERR_CLIENT_GONE, 0},
     {"deadline before the first byte", ERR_TIMEOUT, true, false, "", ERR_TIMEOUT, 0},
     {"deadline in a stream", ERR_TIMEOUT, true, false, "a", OK, FINISH_TIMEOUT},
     {"deadline in a whole answer", ERR_TIMEOUT, false, false, "a", OK, FINISH_TIMEOUT},
-    {"client leaves a stream", ERR_CANCELLED, true, false, "a", OK, FINISH_CANCELLED},
-    {"client leaves a whole answer", ERR_CANCELLED, false, false, "a", ERR_CANCELLED, 0},
+    {"client leaves a stream", ERR_CLIENT_GONE, true, false, "a", OK, FINISH_CANCELLED},
+    {"client leaves a whole answer", ERR_CLIENT_GONE, false, false, "a", ERR_CLIENT_GONE, 0},
     {"shutdown before the first byte", ERR_UNAVAILABLE, true, false, "", ERR_UNAVAILABLE, 0},
     {"shutdown in a stream", ERR_UNAVAILABLE, true, false, "a", OK, FINISH_CANCELLED},
     {"shutdown in a stream that moves", ERR_UNAVAILABLE, true, true, "a", OK, FINISH_MOVED},
-    {"an administrator ends a stream that moves", ERR_STOPPED, true, true, "a", OK, FINISH_CANCELLED},
+    {"an administrator ends a stream that moves", ERR_CANCELLED_BY_ADMIN, true, true, "a", OK, FINISH_CANCELLED},
     {"shutdown in a whole answer", ERR_UNAVAILABLE, false, false, "a", ERR_UNAVAILABLE, 0},
-    {"an administrator ends what waits", ERR_STOPPED, false, false, NULL, ERR_STOPPED, 0},
-    {"an administrator ends a stream", ERR_STOPPED, true, false, "a", OK, FINISH_CANCELLED},
-    {"an administrator ends a whole answer", ERR_STOPPED, false, false, "a", ERR_STOPPED, 0},
+    {"an administrator ends what waits", ERR_CANCELLED_BY_ADMIN, false, false, NULL, ERR_CANCELLED_BY_ADMIN, 0},
+    {"an administrator ends a stream", ERR_CANCELLED_BY_ADMIN, true, false, "a", OK, FINISH_CANCELLED},
+    {"an administrator ends a whole answer", ERR_CANCELLED_BY_ADMIN, false, false, "a", ERR_CANCELLED_BY_ADMIN, 0},
     {"our own fault in a stream", ERR_INTERNAL, true, false, "a", ERR_INTERNAL, 0},
 };
 
@@ -331,7 +331,7 @@ static void each_reason_to_stop_has_its_end(void **state)
             assert_int_equal(queue_count(s->queue), 0);
         } else {
             start_job(s);
-            s->job->moves = end_cases[i].moves;
+            s->job->resumable = end_cases[i].resumable;
             (void)emit(s, end_cases[i].generated);
             job_cancel(s->job, end_cases[i].reason);
             assert_false(job_is_done(s->job)); /* the engine thread ends what it runs */
@@ -356,10 +356,10 @@ static void the_first_reason_counts_and_a_deadline_needs_no_one_to_say_so(void *
     start_job(s);
     assert_int_equal(job_stop_reason(s->job, clock_now_ns()), OK);
     assert_int_equal(job_stop_reason(s->job, s->job->deadline_ns), ERR_TIMEOUT);
-    job_cancel(s->job, ERR_CANCELLED);
+    job_cancel(s->job, ERR_CLIENT_GONE);
     job_cancel(s->job, ERR_TIMEOUT);
-    assert_int_equal(job_stop_reason(s->job, s->job->deadline_ns), ERR_CANCELLED);
-    job_abort(s->job, ERR_CANCELLED, NULL, clock_now_ns());
+    assert_int_equal(job_stop_reason(s->job, s->job->deadline_ns), ERR_CLIENT_GONE);
+    job_abort(s->job, ERR_CLIENT_GONE, NULL, clock_now_ns());
 }
 
 static void cancelling_what_is_done_changes_nothing(void **state)
@@ -369,7 +369,7 @@ static void cancelling_what_is_done_changes_nothing(void **state)
     start_job(s);
     (void)emit(s, "a");
     job_finish(s->job, FINISH_LENGTH, clock_now_ns());
-    job_cancel(s->job, ERR_CANCELLED);
+    job_cancel(s->job, ERR_CLIENT_GONE);
     assert_int_equal(job_result(s->job)->status, OK);
     assert_int_equal(job_result(s->job)->finish, FINISH_LENGTH);
 }
@@ -429,7 +429,7 @@ static void bytes_reach_a_reader_in_another_thread_in_order(void **state)
 
 static void *cancel_it(void *arg)
 {
-    job_cancel(((struct scene *)arg)->job, ERR_CANCELLED);
+    job_cancel(((struct scene *)arg)->job, ERR_CLIENT_GONE);
     return NULL;
 }
 
@@ -446,11 +446,11 @@ static void a_cancel_that_races_with_the_start_ends_the_job_once(void **state)
             job_start(s->job, clock_now_ns());
             while (job_stop_reason(s->job, clock_now_ns()) == OK)
                 ;
-            job_abort(s->job, ERR_CANCELLED, NULL, clock_now_ns());
+            job_abort(s->job, ERR_CLIENT_GONE, NULL, clock_now_ns());
         }
         (void)pthread_join(canceller, NULL);
         assert_true(job_is_done(s->job));
-        assert_int_equal(job_result(s->job)->status, ERR_CANCELLED);
+        assert_int_equal(job_result(s->job)->status, ERR_CLIENT_GONE);
         (void)tear_down((void **)&s);
     }
 }

@@ -30,11 +30,11 @@ enum { LIMIT_S = 580, LATER_S = 1000, JOBS_MAX = 8, BATCH = 1, AHEAD = 3 * BATCH
 struct trial {
     struct party party;
     struct job *job;
-    sem_t *gate;        /* `prepare` waits for it; NULL: it does not */
-    enum status result; /* of `prepare` */
-    enum status concludes;
+    sem_t *gate;        /* `preprocess` waits for it; NULL: it does not */
+    enum status result; /* of `preprocess` */
+    enum status postprocesses;
     uint64_t keeps;
-    atomic_int prepared, concluded;
+    atomic_int prepared, postprocessed;
     pthread_t preparer, concluder;
 };
 
@@ -51,14 +51,14 @@ struct scene {
     sem_t gate;
 };
 
-static atomic_uint at_once, most_at_once; /* in `prepare` */
+static atomic_uint at_once, most_at_once; /* in `preprocess` */
 
 static struct trial *trial_of(const struct job *j)
 {
     return j->work.arg;
 }
 
-static enum status prepare(struct job *j, struct error *err)
+static enum status preprocess(struct job *j, struct error *err)
 {
     struct trial *t = trial_of(j);
     const unsigned now = atomic_fetch_add(&at_once, 1) + 1;
@@ -69,17 +69,17 @@ static enum status prepare(struct job *j, struct error *err)
     if (t->gate != NULL)
         (void)sem_wait(t->gate);
     (void)atomic_fetch_sub(&at_once, 1);
-    j->work.kept = t->keeps;
+    j->work.retained = t->keeps;
     j->engine_cost = ENGINE_COST; /* known only now */
     return t->result == OK ? OK : error_set_param(err, t->result, "image[3]", "it is no picture");
 }
 
-static enum status conclude(struct job *j, struct error *err)
+static enum status postprocess(struct job *j, struct error *err)
 {
     struct trial *t = trial_of(j);
     t->concluder = pthread_self();
-    (void)atomic_fetch_add(&t->concluded, 1);
-    return t->concludes == OK ? OK : error_set(err, t->concludes, "it could not be kept");
+    (void)atomic_fetch_add(&t->postprocessed, 1);
+    return t->postprocesses == OK ? OK : error_set(err, t->postprocesses, "it could not be kept");
 }
 
 static const struct job_kind plain = {.ends_late = false};
@@ -97,8 +97,8 @@ static struct trial *add(struct scene *s, uint64_t bytes)
     (void)job_begin(t->job, &plain, 0, &err);
     job_attach(t->job, &waiter);
     t->keeps = bytes;
-    t->job->work =
-        (struct job_work){.prepare = prepare, .arg = t, .prepare_ns = MUCH_NS, .prepare_bytes = bytes, .pictures = 1};
+    t->job->work = (struct job_work){
+        .preprocess = preprocess, .arg = t, .preprocess_ns = MUCH_NS, .preprocess_bytes = bytes, .pictures = 1};
     return t;
 }
 
@@ -150,13 +150,13 @@ static enum status result_of(struct trial *t)
 static struct workers_purpose decoding(uint32_t threads)
 {
     return (struct workers_purpose){.threads = threads,
-                                    .kept_max = 1000,
+                                    .postprocess_max = 1000,
                                     .name = "pictures",
                                     .work = "decode pictures",
                                     .setting = "picture_threads",
                                     .nice = 10,
-                                    .prepare = METRIC_PICTURE_PREPARE,
-                                    .conclude = METRIC_PICTURE_DRAW};
+                                    .preprocess = METRIC_PICTURE_PREPARE,
+                                    .postprocess = METRIC_PICTURE_DRAW};
 }
 
 static void start(struct scene *s, uint32_t threads)
@@ -216,17 +216,17 @@ static void a_job_is_prepared_computed_and_concluded(void **state)
     struct scene *s = *state;
     start(s, 2);
     struct trial *t = add(s, 10 * KB);
-    t->job->work.conclude = conclude;
-    t->job->work.conclude_ns = MUCH_NS;
+    t->job->work.postprocess = postprocess;
+    t->job->work.postprocess_ns = MUCH_NS;
     submit_well(s, t);
     await_count(s->engine, 1);
     assert_int_equal(t->job->item.cost, ENGINE_COST);
-    assert_int_equal(atomic_load(&t->concluded), 0);
+    assert_int_equal(atomic_load(&t->postprocessed), 0);
     assert_false(job_is_done(t->job));
     compute_one(s);
     assert_int_equal(result_of(t), OK);
     assert_int_equal(atomic_load(&t->prepared), 1);
-    assert_int_equal(atomic_load(&t->concluded), 1);
+    assert_int_equal(atomic_load(&t->postprocessed), 1);
     assert_false(pthread_equal(t->preparer, pthread_self()));
     assert_false(pthread_equal(t->concluder, pthread_self()));
     assert_true(job_result(t->job)->computed_ns != 0);
@@ -238,16 +238,16 @@ static void what_takes_no_time_is_done_at_once_by_who_has_it(void **state)
     struct error err;
     start(s, 1);
     struct trial *t = add(s, 10 * KB);
-    t->job->work.conclude = conclude;
-    t->job->work.prepare_ns = t->job->work.conclude_ns = WORKERS_AT_ONCE_NS;
+    t->job->work.postprocess = postprocess;
+    t->job->work.preprocess_ns = t->job->work.postprocess_ns = WORKERS_AT_ONCE_NS;
     submit_well(s, t);
     assert_int_equal(queue_count(s->engine), 1);
     assert_int_equal(t->job->item.cost, ENGINE_COST);
     assert_true(pthread_equal(t->preparer, pthread_self()));
     compute_one(s);
     assert_true(job_is_done(t->job));
-    assert_int_equal(atomic_load(&t->concluded), 0);
-    assert_int_equal(workers_conclude(t->job, &err), OK);
+    assert_int_equal(atomic_load(&t->postprocessed), 0);
+    assert_int_equal(workers_postprocess(t->job, &err), OK);
     assert_true(pthread_equal(t->concluder, pthread_self()));
 }
 
@@ -258,10 +258,10 @@ static void what_needs_no_engine_is_only_concluded(void **state)
     struct trial *t = add(s, 0);
     struct error err;
     (void)job_begin(t->job, &job_kind_work, 0, &err);
-    t->job->work = (struct job_work){.conclude = conclude, .arg = t, .conclude_bytes = 100 * KB};
+    t->job->work = (struct job_work){.postprocess = postprocess, .arg = t, .postprocess_bytes = 100 * KB};
     assert_int_equal(workers_submit(s->workers, t->job, NULL, 0, clock_now_ns() + LATER_S * CLOCK_NS_PER_S, NULL), OK);
     assert_int_equal(result_of(t), OK);
-    assert_int_equal(atomic_load(&t->concluded), 1);
+    assert_int_equal(atomic_load(&t->postprocessed), 1);
 }
 
 static void an_error_ends_the_job_and_names_the_part_at_fault(void **state)
@@ -273,7 +273,7 @@ static void an_error_ends_the_job_and_names_the_part_at_fault(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct trial *t = add(s, KB);
         t->result = ERR_PICTURE;
-        t->job->work.prepare_ns = ns[i];
+        t->job->work.preprocess_ns = ns[i];
         if (i == 0) {
             submit_well(s, t);
             assert_int_equal(result_of(t), ERR_PICTURE);
@@ -324,7 +324,7 @@ static void a_small_job_does_not_overtake_one_that_waits_for_memory(void **state
     struct scene *s = *state;
     start(s, 1);
     struct trial *one = add(s, 600 * KB), *large = add(s, 1000 * KB), *small = add(s, KB);
-    small->job->work.prepare_ns = 0;
+    small->job->work.preprocess_ns = 0;
     submit_well(s, one);
     await_count(s->engine, 1);
     submit_well(s, large);
@@ -375,9 +375,9 @@ static void a_job_that_is_cancelled_while_it_waits_is_never_begun(void **state)
     submit_well(s, first);
     await_prepared(first);
     submit_well(s, second);
-    job_cancel(second->job, ERR_CANCELLED);
+    job_cancel(second->job, ERR_CLIENT_GONE);
     assert_true(job_is_done(second->job));
-    assert_int_equal(job_result(second->job)->status, ERR_CANCELLED);
+    assert_int_equal(job_result(second->job)->status, ERR_CLIENT_GONE);
     (void)sem_post(&s->gate);
     await_count(s->engine, 1);
     assert_int_equal(atomic_load(&second->prepared), 0);
@@ -392,8 +392,8 @@ static void a_job_that_is_cancelled_while_it_waits_for_memory_ends(void **state)
     await_count(s->engine, 1);
     submit_well(s, other);
     await_taken(s); /* out of the queue, where job_cancel does not find it */
-    job_cancel(other->job, ERR_STOPPED);
-    assert_int_equal(result_of(other), ERR_STOPPED);
+    job_cancel(other->job, ERR_CANCELLED_BY_ADMIN);
+    assert_int_equal(result_of(other), ERR_CANCELLED_BY_ADMIN);
     assert_int_equal(atomic_load(&other->prepared), 0);
 }
 
@@ -405,9 +405,9 @@ static void a_job_that_is_cancelled_while_it_is_prepared_does_not_reach_the_engi
     t->gate = &s->gate;
     submit_well(s, t);
     await_prepared(t);
-    job_cancel(t->job, ERR_CANCELLED);
+    job_cancel(t->job, ERR_CLIENT_GONE);
     (void)sem_post(&s->gate);
-    assert_int_equal(result_of(t), ERR_CANCELLED);
+    assert_int_equal(result_of(t), ERR_CLIENT_GONE);
     assert_int_equal(queue_count(s->engine), 0);
 }
 
@@ -427,15 +427,15 @@ static void what_cannot_be_kept_is_an_error_also_when_it_is_late(void **state)
     struct scene *s = *state;
     start(s, 1);
     struct trial *t = add(s, KB);
-    t->job->work.prepare = NULL;
-    t->job->work.conclude = conclude;
-    t->job->work.conclude_ns = MUCH_NS;
+    t->job->work.preprocess = NULL;
+    t->job->work.postprocess = postprocess;
+    t->job->work.postprocess_ns = MUCH_NS;
     t->job->work.commits = true;
-    t->concludes = ERR_STORE;
+    t->postprocesses = ERR_STORE;
     assert_int_equal(workers_submit(s->workers, t->job, NULL, 0, clock_now_ns(), NULL), OK);
     assert_int_equal(result_of(t), ERR_STORE);
     assert_string_equal(job_result(t->job)->message, "it could not be kept");
-    assert_int_equal(atomic_load(&t->concluded), 1);
+    assert_int_equal(atomic_load(&t->postprocessed), 1);
 }
 
 static void all_that_waits_ends_when_the_pool_stops(void **state)

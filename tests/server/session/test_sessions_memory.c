@@ -55,7 +55,7 @@ static int stop(void **state)
     return session_scene_end(watcher, hosted);
 }
 
-/* ---- what is done ------------------------------------------------------------------------------------------------ */
+/* ---- what is done ----------------------------------------------------------------------------------------------- */
 
 static enum status begin_one(const char *id, uint64_t draws)
 {
@@ -141,7 +141,7 @@ static uint64_t place_of(const char *id)
     return at;
 }
 
-/* ---- without each allocation ------------------------------------------------------------------------------------- */
+/* ---- without each allocation ------------------------------------------------------------------------------------ */
 
 enum what { BEGIN, MOVE, MOVE_UNREAD, FORK, RESTORE };
 

@@ -28,7 +28,7 @@ static struct watcher *watcher;
 static struct hosted_model *hosted;
 static struct sessions *here, *there;
 
-/* ---- scenes ------------------------------------------------------------------------------------------------------ */
+/* ---- scenes ----------------------------------------------------------------------------------------------------- */
 
 static int start(void **state)
 {
@@ -143,7 +143,7 @@ static void name_of_record(char out[NAME_BYTES])
     fail_msg("there are %zu keys, expected one", keys);
 }
 
-/* ---- removed while a request has it ------------------------------------------------------------------------------ */
+/* ---- removed while a request has it ----------------------------------------------------------------------------- */
 
 static void one_that_is_removed_before_it_is_fetched_is_not_there(void **state)
 {
@@ -209,7 +209,7 @@ static void letting_go_waits_for_nobody(void **state)
     sessions_end(here, &held);
 }
 
-/* ---- in use for long --------------------------------------------------------------------------------------------- */
+/* ---- in use for long -------------------------------------------------------------------------------------------- */
 
 static long count_leases(void)
 {
@@ -289,7 +289,7 @@ static void one_that_goes_with_its_key_while_it_is_written_takes_nothing_away(vo
     assert_is_at(there, "new", 3, false);
 }
 
-/* ---- looked at --------------------------------------------------------------------------------------------------- */
+/* ---- looked at -------------------------------------------------------------------------------------------------- */
 
 static void a_look_tells_whether_it_is_in_use_here_and_is_a_use(void **state)
 {

@@ -43,7 +43,7 @@ static void set_dir(const char *path)
     memcpy(settings.sessions_dir, path, strlen(path) + 1);
 }
 
-/* ---- scenes ------------------------------------------------------------------------------------------------------ */
+/* ---- scenes ----------------------------------------------------------------------------------------------------- */
 
 static void begin_again(void)
 {
@@ -183,7 +183,7 @@ static size_t count_files(const char *end)
     return files(names, end);
 }
 
-/* ---- what is kept ------------------------------------------------------------------------------------------------ */
+/* ---- what is kept ----------------------------------------------------------------------------------------------- */
 
 static void what_was_written_is_there_after_an_end(void **state)
 {
@@ -337,7 +337,7 @@ static void one_that_was_never_written_is_not_there(void **state)
     assert_found(&alice, "chat", 7);
 }
 
-/* ---- ids --------------------------------------------------------------------------------------------------------- */
+/* ---- ids -------------------------------------------------------------------------------------------------------- */
 
 static void each_key_has_ids_of_its_own(void **state)
 {
@@ -381,7 +381,7 @@ static void a_removed_session_is_not_there_after_an_end(void **state)
     assert_found(&alice, "b", 5);
 }
 
-/* ---- what is wrong ----------------------------------------------------------------------------------------------- */
+/* ---- what is wrong ---------------------------------------------------------------------------------------------- */
 
 /* A bit, a byte, some bytes, the length. */
 static size_t mutate(uint8_t *bytes, size_t size, struct random *random)

@@ -82,7 +82,7 @@ static int end(void **state)
     return 0;
 }
 
-/* ---- short forms ------------------------------------------------------------------------------------------------- */
+/* ---- short forms ------------------------------------------------------------------------------------------------ */
 
 static struct session_bytes text(const char *bytes)
 {
@@ -170,7 +170,7 @@ static void assert_fresh(void)
     assert_in_range(ms, TTL_S * 1000L - HANG_MS, TTL_S * 1000L);
 }
 
-/* ---- each function ----------------------------------------------------------------------------------------------- */
+/* ---- each function ---------------------------------------------------------------------------------------------- */
 
 static void a_session_is_kept_taken_and_put_back(void **state)
 {
@@ -295,7 +295,7 @@ static void the_largest_record_fits(void **state)
     free(large.bytes);
 }
 
-/* ---- several daemons --------------------------------------------------------------------------------------------- */
+/* ---- several daemons -------------------------------------------------------------------------------------------- */
 
 struct rival {
     struct session_store *store;

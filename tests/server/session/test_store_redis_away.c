@@ -189,7 +189,7 @@ static void stop_using(void)
     }
 }
 
-/* ---- what it says of itself -------------------------------------------------------------------------------------- */
+/* ---- what it says of itself ------------------------------------------------------------------------------------- */
 
 static int kept_stderr = -1;
 static char log_file[64];
@@ -242,7 +242,7 @@ static unsigned logged(const char *what)
     return count;
 }
 
-/* ---- a name ------------------------------------------------------------------------------------------------------ */
+/* ---- a name ----------------------------------------------------------------------------------------------------- */
 
 #define SLOW_NAME "slow.invalid"
 
@@ -269,7 +269,7 @@ static void *look_once(void *arg)
     return NULL;
 }
 
-/* ---- away -------------------------------------------------------------------------------------------------------- */
+/* ---- away ------------------------------------------------------------------------------------------------------- */
 
 static void a_server_that_is_gone_is_told_at_once_and_comes_back(void **state)
 {
@@ -384,7 +384,7 @@ static void connections_that_the_server_closes_are_made_anew(void **state)
     s->kind->free(s);
 }
 
-/* ---- killed under use -------------------------------------------------------------------------------------------- */
+/* ---- killed under use ------------------------------------------------------------------------------------------- */
 
 static void a_server_that_is_killed_under_use_loses_nothing_it_has_acknowledged(void **state)
 {
@@ -405,7 +405,7 @@ static void a_server_that_is_killed_under_use_loses_nothing_it_has_acknowledged(
     }
 }
 
-/* ---- not let in -------------------------------------------------------------------------------------------------- */
+/* ---- not let in ------------------------------------------------------------------------------------------------- */
 
 static void a_server_that_is_full_is_not_away(void **state)
 {

@@ -35,7 +35,7 @@ static struct store_redis_options options_of(const char *url)
         .url = url, .prefix = "aftd:", .name = "one", .lease_ms = 1000, .timeout_ms = HANG_MS, .ttl_s = 1000};
 }
 
-/* ---- options ----------------------------------------------------------------------------------------------------- */
+/* ---- options ---------------------------------------------------------------------------------------------------- */
 
 static void wrong_urls_are_refused(void **state)
 {
@@ -126,7 +126,7 @@ static void wrong_options_are_refused(void **state)
     }
 }
 
-/* ---- a server of nonsense ---------------------------------------------------------------------------------------- */
+/* ---- a server of nonsense --------------------------------------------------------------------------------------- */
 
 enum manner { AT_ONCE, SLOWLY, SLOWLY_WITHOUT_END, THEN_CLOSE, WITHOUT_END };
 

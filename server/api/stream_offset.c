@@ -1,5 +1,5 @@
-/* stream_place.c - see stream_place.h. */
-#include "server/api/stream_place.h"
+/* stream_offset.c - see stream_offset.h. */
+#include "server/api/stream_offset.h"
 
 #include <inttypes.h>
 #include <nettle/sha2.h>
@@ -14,7 +14,7 @@
 #define EXPECTED "expected the id of an event of a stream of /generate"
 
 _Static_assert(sizeof "1.1fffffffffffff.0123456789abcdef.01234567.0123456789abcdef.01234567.ffffffff.z" <=
-                   STREAM_PLACE_MAX + 1,
+                   STREAM_OFFSET_MAX + 1,
                "any id fits");
 
 /* ---- digests --------------------------------------------------------------------------------------------------- */
@@ -107,17 +107,17 @@ static uint32_t beginning_digest(const struct stream_snapshot *from)
 
 /* ---- ids ------------------------------------------------------------------------------------------------------- */
 
-void stream_place_print(const struct stream_place *p, char out[STREAM_PLACE_MAX + 1])
+void stream_offset_print(const struct stream_offset *p, char out[STREAM_OFFSET_MAX + 1])
 {
     int n =
-        snprintf(out, STREAM_PLACE_MAX + 1, "1.%" PRIx64 ".%016" PRIx64 ".%08" PRIx32 ".%016" PRIx64 ".%" PRIx32 ".",
+        snprintf(out, STREAM_OFFSET_MAX + 1, "1.%" PRIx64 ".%016" PRIx64 ".%08" PRIx32 ".%016" PRIx64 ".%" PRIx32 ".",
                  p->seed, p->model, p->arithmetic, p->request, p->beginning);
     if (p->is_several)
-        n += snprintf(out + n, STREAM_PLACE_MAX + 1 - (size_t)n, "n");
+        n += snprintf(out + n, STREAM_OFFSET_MAX + 1 - (size_t)n, "n");
     else
-        n += snprintf(out + n, STREAM_PLACE_MAX + 1 - (size_t)n, "%" PRIx32, p->bytes);
+        n += snprintf(out + n, STREAM_OFFSET_MAX + 1 - (size_t)n, "%" PRIx32, p->bytes);
     if (p->is_end)
-        (void)snprintf(out + n, STREAM_PLACE_MAX + 1 - (size_t)n, ".z");
+        (void)snprintf(out + n, STREAM_OFFSET_MAX + 1 - (size_t)n, ".z");
 }
 
 static uint64_t take_number(const char **at)
@@ -129,12 +129,12 @@ static uint64_t take_number(const char **at)
 }
 
 /* Whatever is not printed as it is written is no id. */
-bool stream_place_read(struct stream_place *ret, const char *id)
+bool stream_offset_read(struct stream_offset *ret, const char *id)
 {
-    char printed[STREAM_PLACE_MAX + 1];
+    char printed[STREAM_OFFSET_MAX + 1];
     const size_t size = strlen(id);
     const char *at = id + (size < 2 ? size : 2);
-    struct stream_place p = {.is_given = true, .is_end = size > 2 && strcmp(id + size - 2, ".z") == 0};
+    struct stream_offset p = {.is_given = true, .is_end = size > 2 && strcmp(id + size - 2, ".z") == 0};
     p.seed = take_number(&at);
     p.model = take_number(&at);
     p.arithmetic = (uint32_t)take_number(&at);
@@ -142,7 +142,7 @@ bool stream_place_read(struct stream_place *ret, const char *id)
     p.beginning = (uint32_t)take_number(&at);
     p.is_several = *at == 'n';
     p.bytes = p.is_several ? 0 : (uint32_t)take_number(&at);
-    stream_place_print(&p, printed);
+    stream_offset_print(&p, printed);
     if (p.seed > SEED_MAX || strcmp(id, printed) != 0)
         return false;
     *ret = p;
@@ -151,19 +151,19 @@ bool stream_place_read(struct stream_place *ret, const char *id)
 
 /* ---- requests -------------------------------------------------------------------------------------------------- */
 
-enum status stream_place_take(struct stream_place *ret, const char *header, struct generate_request *r,
-                              struct error *err)
+enum status stream_offset_take(struct stream_offset *ret, const char *header, struct generate_request *r,
+                               struct error *err)
 {
     const bool by_header = header != NULL && header[0] != '\0'; /* an empty one: no event has told one */
-    const char *id = by_header ? header : r->place, *param = by_header ? STREAM_PLACE_HEADER : "from";
-    struct stream_place p = {.is_given = false};
+    const char *id = by_header ? header : r->offset, *param = by_header ? STREAM_OFFSET_HEADER : "from";
+    struct stream_offset p = {.is_given = false};
     *ret = p;
-    if (r->in.moves && !r->in.stream)
+    if (r->in.resumable && !r->in.stream)
         return error_set_param(err, ERR_ARGUMENT, "moves",
                                "\"moves\" is true, and the request is for the whole text; expected \"stream\": true");
     if (id[0] == '\0')
         return OK;
-    if (!stream_place_read(&p, id))
+    if (!stream_offset_read(&p, id))
         return error_set_param(err, ERR_ARGUMENT, param, "\"%s\" is \"%s\"; " EXPECTED, param, json_quote(id).text);
     p.param = param;
     *ret = p;
@@ -189,13 +189,13 @@ enum status stream_place_take(struct stream_place *ret, const char *header, stru
     return OK;
 }
 
-struct stream_place stream_place_begin(const struct generate_request *r, const struct hosted_model *e)
+struct stream_offset stream_offset_begin(const struct generate_request *r, const struct hosted_model *e)
 {
-    struct stream_place p = {.is_given = true,
-                             .is_several = r->in.n > 1,
-                             .seed = r->in.sampler.seed,
-                             .request = request_digest(r),
-                             .beginning = beginning_digest(&r->in.from)};
+    struct stream_offset p = {.is_given = true,
+                              .is_several = r->in.n > 1,
+                              .seed = r->in.sampler.seed,
+                              .request = request_digest(r),
+                              .beginning = beginning_digest(&r->in.from)};
     struct sha256_ctx sha;
     for (unsigned i = 0; i < 8; i++)
         p.model = p.model << 8 | e->identity.digest[i];
@@ -205,8 +205,8 @@ struct stream_place stream_place_begin(const struct generate_request *r, const s
     return p;
 }
 
-enum status stream_place_check(const struct stream_place *asked, const struct stream_place *begin,
-                               const struct generate_request *r, const struct hosted_model *e, struct error *err)
+enum status stream_offset_check(const struct stream_offset *asked, const struct stream_offset *begin,
+                                const struct generate_request *r, const struct hosted_model *e, struct error *err)
 {
     const char *param = asked->param;
     const uint64_t most = r->in.max_tokens + (r->echo ? r->in.prompt_bytes : 0);

@@ -1,6 +1,6 @@
-/* portable_table.c - the table of one instruction set by plain C alone. */
+/* simd_table.c - the table of one instruction set by plain C alone. */
 #include "engine/kernels/lanes.h"
-#include "engine/kernels/portable.h"
+#include "engine/kernels/simd.h"
 
 #define INDEX(name) INDEX_##name,
 enum { KERNEL_LIST(INDEX) COUNT };

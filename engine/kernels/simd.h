@@ -1,8 +1,8 @@
-/* portable.h - what is shared by the files that are compiled once for each instruction set: portable_*.c, plain C on
+/* simd.h - what is shared by the files that are compiled once for each instruction set: simd_*.c, plain C on
  * registers of WIDTH lanes, and the mixers with their inner loops. KERNELS_ISA names the set and ends the names of its
- * functions; portable_table.c joins those of kernels.h and the mixers in one table. */
-#ifndef ENGINE_KERNELS_PORTABLE_H
-#define ENGINE_KERNELS_PORTABLE_H
+ * functions; simd_table.c joins those of kernels.h and the mixers in one table. */
+#ifndef ENGINE_KERNELS_SIMD_H
+#define ENGINE_KERNELS_SIMD_H
 
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/lanes.h"

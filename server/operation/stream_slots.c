@@ -1,5 +1,5 @@
-/* stream_places.c - see stream_places.h. */
-#include "server/operation/stream_places.h"
+/* stream_slots.c - see stream_slots.h. */
+#include "server/operation/stream_slots.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ enum { ROOM_ALIGN = 4096 };
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
 /* Nothing of it is resident before it is written. */
-static void map_rooms(struct stream_places *p, const struct settings *s)
+static void map_rooms(struct stream_slots *p, const struct settings *s)
 {
     const size_t state_bytes = engine_info(p->shape.engine)->stream_bytes, bytes = (size_t)s->parking_mb << 20;
     const size_t states = p->model->ahead_rows_max > 0 ? 2 : 1;
@@ -33,10 +33,10 @@ static void map_rooms(struct stream_places *p, const struct settings *s)
     p->memory = memory != MAP_FAILED ? memory : NULL;
 }
 
-enum status stream_places_create(struct stream_places **ret, struct hosted_model *model, const struct settings *s,
-                                 struct error *err)
+enum status stream_slots_create(struct stream_slots **ret, struct hosted_model *model, const struct settings *s,
+                                struct error *err)
 {
-    struct stream_places *p = calloc(1, sizeof *p);
+    struct stream_slots *p = calloc(1, sizeof *p);
     if (p == NULL)
         goto no_memory;
     p->model = model;
@@ -47,39 +47,39 @@ enum status stream_places_create(struct stream_places **ret, struct hosted_model
         goto no_memory;
     p->jobs_max = p->slots_max + p->parked_max;
     p->order = calloc(p->slots_max, sizeof *p->order);
-    p->slots = calloc(p->slots_max, sizeof *p->slots);
+    p->slot = calloc(p->slots_max, sizeof *p->slot);
     p->owner = calloc(p->slots_max, sizeof *p->owner);
     p->taken_ns = calloc(p->slots_max, sizeof *p->taken_ns);
     p->windows = calloc(p->slots_max, p->shape.window_size);
     p->jobs = calloc(p->jobs_max, sizeof *p->jobs);
     p->parked = calloc(p->parked_max + 1, sizeof *p->parked);
     p->rooms = calloc(p->parked_max + 1, sizeof *p->rooms);
-    if (p->order == NULL || p->slots == NULL || p->owner == NULL || p->taken_ns == NULL || p->windows == NULL ||
+    if (p->order == NULL || p->slot == NULL || p->owner == NULL || p->taken_ns == NULL || p->windows == NULL ||
         p->jobs == NULL || p->parked == NULL || p->rooms == NULL)
         goto no_memory;
     const enum status st = stream_prefixes_create(&p->prefixes, model, &p->shape, s, err);
     if (st != OK) {
-        stream_places_free(p);
+        stream_slots_free(p);
         return st;
     }
     for (uint32_t i = 0; i < p->slots_max; i++) {
         p->order[i] = i;
-        p->slots[i].index = i;
-        p->slots[i].window = (struct stream_window){.model = &p->shape,
-                                                    .stream = i,
-                                                    .ahead = p->slots_max + i,
-                                                    .elements = p->windows + (size_t)i * p->shape.window_size};
+        p->slot[i].index = i;
+        p->slot[i].window = (struct stream_window){.model = &p->shape,
+                                                   .stream = i,
+                                                   .ahead = p->slots_max + i,
+                                                   .elements = p->windows + (size_t)i * p->shape.window_size};
     }
     for (uint32_t i = 0; i < p->parked_max; i++)
         p->rooms[i] = i;
     *ret = p;
     return OK;
 no_memory:
-    stream_places_free(p);
+    stream_slots_free(p);
     return error_set(err, ERR_NOMEM, "%s: no memory for %u streams", model->model->name, s->streams_max);
 }
 
-void stream_places_free(struct stream_places *p)
+void stream_slots_free(struct stream_slots *p)
 {
     if (p == NULL)
         return;
@@ -93,14 +93,14 @@ void stream_places_free(struct stream_places *p)
     free(p->windows);
     free(p->taken_ns);
     free(p->owner);
-    free(p->slots);
+    free(p->slot);
     free(p->order);
     free(p);
 }
 
 /* ---- slots ----------------------------------------------------------------------------------------------------- */
 
-uint32_t stream_places_enter(struct stream_places *p, struct job *j)
+uint32_t stream_slots_enter(struct stream_slots *p, struct job *j)
 {
     uint32_t at = 0;
     while (p->jobs[at].job != NULL) /* each in the lane has a sample in a slot or parked, so one is free */
@@ -112,7 +112,7 @@ uint32_t stream_places_enter(struct stream_places *p, struct job *j)
     return at;
 }
 
-static uint32_t take_slot(struct stream_places *p, uint32_t owner, uint64_t now_ns)
+static uint32_t take_slot(struct stream_slots *p, uint32_t owner, uint64_t now_ns)
 {
     assert(p->running < p->slots_max);
     const uint32_t slot = p->order[p->running++];
@@ -124,19 +124,19 @@ static uint32_t take_slot(struct stream_places *p, uint32_t owner, uint64_t now_
 }
 
 /* Begin a sample in its slot, or let it wait for one that feeds the same prompt. */
-static void begin_sample(struct stream_places *p, uint32_t slot, uint32_t sample)
+static void begin_sample(struct stream_slots *p, uint32_t slot, uint32_t sample)
 {
-    struct stream_slot *s = &p->slots[slot];
+    struct stream_slot *s = &p->slot[slot];
     struct job *j = p->jobs[p->owner[slot]].job;
     stream_slot_take(s, j, sample);
     j->kind->stream->begin(s);
-    for (uint32_t place = 0; place < p->running; place++)
-        if (p->order[place] != slot && stream_slot_follow(s, &p->slots[p->order[place]]))
+    for (uint32_t rank = 0; rank < p->running; rank++)
+        if (p->order[rank] != slot && stream_slot_follow(s, &p->slot[p->order[rank]]))
             break;
     s->from_cache = stream_prefix_begin(p->prefixes, s);
 }
 
-void stream_places_begin(struct stream_places *p, uint32_t owner, uint64_t now_ns)
+void stream_slots_begin(struct stream_slots *p, uint32_t owner, uint64_t now_ns)
 {
     struct lane_job *j = &p->jobs[owner];
     assert(j->begun < j->samples);
@@ -147,20 +147,20 @@ void stream_places_begin(struct stream_places *p, uint32_t owner, uint64_t now_n
 }
 
 /* The slot is free from now on. */
-static void give_up_slot(struct stream_places *p, uint32_t slot)
+static void give_up_slot(struct stream_slots *p, uint32_t slot)
 {
-    uint32_t place = 0;
-    while (p->order[place] != slot)
-        place++;
-    p->slots[slot].job = NULL;
+    uint32_t rank = 0;
+    while (p->order[rank] != slot)
+        rank++;
+    p->slot[slot].job = NULL;
     p->running--;
-    memmove(p->order + place, p->order + place + 1, (p->running - place) * sizeof *p->order);
+    memmove(p->order + rank, p->order + rank + 1, (p->running - rank) * sizeof *p->order);
     p->order[p->running] = slot;
     p->jobs[p->owner[slot]].running--;
     metrics_gauge_add(METRIC_STREAMS_RUNNING, p->model->metrics_label, -1);
 }
 
-static void drop_job(struct stream_places *p, uint32_t owner)
+static void drop_job(struct stream_slots *p, uint32_t owner)
 {
     struct lane_job *j = &p->jobs[owner];
     if (j->begun < j->samples)
@@ -169,7 +169,7 @@ static void drop_job(struct stream_places *p, uint32_t owner)
     p->job_count--;
 }
 
-void stream_places_leave(struct stream_places *p, uint32_t slot)
+void stream_slots_leave(struct stream_slots *p, uint32_t slot)
 {
     const uint32_t owner = p->owner[slot];
     give_up_slot(p, slot);
@@ -180,18 +180,18 @@ void stream_places_leave(struct stream_places *p, uint32_t slot)
 /* ---- parking --------------------------------------------------------------------------------------------------- */
 
 /* In a room: the state, that of what was fed ahead, the window. */
-static uint8_t *room_of(const struct stream_places *p, const struct parked_sample *x)
+static uint8_t *room_of(const struct stream_slots *p, const struct parked_sample *x)
 {
     return p->memory + x->room * p->room_bytes;
 }
 
-static uint8_t *ahead_of(const struct stream_places *p, const struct parked_sample *x)
+static uint8_t *ahead_of(const struct stream_slots *p, const struct parked_sample *x)
 {
     return room_of(p, x) + engine_info(p->shape.engine)->stream_bytes;
 }
 
 /* Take it out of the list; its room is free. */
-static void remove_parked(struct stream_places *p, uint32_t at)
+static void remove_parked(struct stream_slots *p, uint32_t at)
 {
     p->jobs[p->parked[at].owner].parked--;
     const uint32_t room = p->parked[at].room;
@@ -203,19 +203,19 @@ static void remove_parked(struct stream_places *p, uint32_t at)
     metrics_gauge_add(METRIC_STREAMS_PARKED, p->model->metrics_label, -1);
 }
 
-bool stream_places_can_park(const struct stream_places *p, uint32_t slot)
+bool stream_slots_can_park(const struct stream_slots *p, uint32_t slot)
 {
-    return p->parked_count < p->parked_max && p->slots[slot].followers == 0;
+    return p->parked_count < p->parked_max && p->slot[slot].followers == 0;
 }
 
-void stream_places_park(struct stream_places *p, uint32_t slot)
+void stream_slots_park(struct stream_slots *p, uint32_t slot)
 {
-    struct stream_slot *s = &p->slots[slot];
+    struct stream_slot *s = &p->slot[slot];
     struct parked_sample *x = &p->parked[p->parked_count];
-    assert(stream_places_can_park(p, slot));
+    assert(stream_slots_can_park(p, slot));
     *x = (struct parked_sample){
-        .owner = p->owner[slot], .is_kept = !s->follows, .room = p->rooms[p->parked_count], .slot = *s};
-    if (x->is_kept) {
+        .owner = p->owner[slot], .is_retained = !s->follows, .room = p->rooms[p->parked_count], .slot = *s};
+    if (x->is_retained) {
         const struct stream_window *w = &s->window;
         x->position = engine_stream_position(p->shape.engine, w->stream);
         if (x->position > 0)
@@ -224,7 +224,7 @@ void stream_places_park(struct stream_places *p, uint32_t slot)
             engine_stream_save(p->shape.engine, w->ahead, ahead_of(p, x));
         memcpy(room_of(p, x) + p->room_bytes - p->shape.window_size, w->elements, w->length);
     } else {
-        p->slots[s->leader].followers--;
+        p->slot[s->leader].followers--;
     }
     p->parked_count++;
     p->jobs[x->owner].parked++;
@@ -233,13 +233,13 @@ void stream_places_park(struct stream_places *p, uint32_t slot)
     metrics_counter_add(METRIC_STREAM_PARKINGS, p->model->metrics_label, 1);
 }
 
-void stream_places_return(struct stream_places *p, uint32_t parked, uint64_t now_ns)
+void stream_slots_return(struct stream_slots *p, uint32_t parked, uint64_t now_ns)
 {
     const struct parked_sample *x = &p->parked[parked];
     const uint32_t slot = take_slot(p, x->owner, now_ns);
-    struct stream_slot *s = &p->slots[slot];
+    struct stream_slot *s = &p->slot[slot];
     struct stream_window w = s->window;
-    if (!x->is_kept) {
+    if (!x->is_retained) {
         begin_sample(p, slot, x->slot.sample);
         remove_parked(p, parked);
         return;
@@ -261,17 +261,17 @@ void stream_places_return(struct stream_places *p, uint32_t parked, uint64_t now
     remove_parked(p, parked);
 }
 
-void stream_places_leave_all(struct stream_places *p, uint32_t owner)
+void stream_slots_leave_all(struct stream_slots *p, uint32_t owner)
 {
     for (uint32_t i = 0; i < p->parked_count;)
         if (p->parked[i].owner == owner)
             remove_parked(p, i);
         else
             i++;
-    for (uint32_t place = 0; place < p->running;)
-        if (p->owner[p->order[place]] == owner)
-            give_up_slot(p, p->order[place]);
+    for (uint32_t rank = 0; rank < p->running;)
+        if (p->owner[p->order[rank]] == owner)
+            give_up_slot(p, p->order[rank]);
         else
-            place++;
+            rank++;
     drop_job(p, owner);
 }

@@ -8,13 +8,13 @@
 
 #include <cmocka.h>
 
-#include "server/api/stream_place.h"
+#include "server/api/stream_offset.h"
 #include "tests/support/random.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define NONE "0000000000000000.00000000.0000000000000000" /* digests */
 
-static void assert_same(const struct stream_place *a, const struct stream_place *b)
+static void assert_same(const struct stream_offset *a, const struct stream_offset *b)
 {
     assert_true(a->seed == b->seed && a->model == b->model && a->request == b->request);
     assert_true(a->arithmetic == b->arithmetic && a->beginning == b->beginning && a->bytes == b->bytes);
@@ -24,34 +24,34 @@ static void assert_same(const struct stream_place *a, const struct stream_place 
 static void what_is_printed_is_read(void **state)
 {
     struct random random = {1};
-    char id[STREAM_PLACE_MAX + 1];
+    char id[STREAM_OFFSET_MAX + 1];
     (void)state;
     for (int i = 0; i < 1000; i++) {
         const unsigned less = random_below(&random, 53);
-        struct stream_place read, p = {
-                                      .seed = random_next(&random) % (SEED_MAX + 1) >> less,
-                                      .model = random_next(&random) >> less,
-                                      .request = random_next(&random) >> less,
-                                      .arithmetic = (uint32_t)random_next(&random) >> less % 32,
-                                      .beginning = (uint32_t)random_next(&random) >> less % 32,
-                                      .is_several = random_below(&random, 8) == 0,
-                                      .is_end = random_below(&random, 4) == 0,
-                                  };
+        struct stream_offset read, p = {
+                                       .seed = random_next(&random) % (SEED_MAX + 1) >> less,
+                                       .model = random_next(&random) >> less,
+                                       .request = random_next(&random) >> less,
+                                       .arithmetic = (uint32_t)random_next(&random) >> less % 32,
+                                       .beginning = (uint32_t)random_next(&random) >> less % 32,
+                                       .is_several = random_below(&random, 8) == 0,
+                                       .is_end = random_below(&random, 4) == 0,
+                                   };
         p.bytes = p.is_several ? 0 : random_below(&random, 1u << 22);
-        stream_place_print(&p, id);
-        assert_true(stream_place_read(&read, id));
+        stream_offset_print(&p, id);
+        assert_true(stream_offset_read(&read, id));
         assert_same(&p, &read);
     }
-    const struct stream_place most = {.seed = SEED_MAX,
-                                      .model = UINT64_MAX,
-                                      .request = UINT64_MAX,
-                                      .arithmetic = UINT32_MAX,
-                                      .beginning = UINT32_MAX,
-                                      .bytes = UINT32_MAX,
-                                      .is_end = true};
-    stream_place_print(&most, id);
-    struct stream_place read;
-    assert_true(stream_place_read(&read, id));
+    const struct stream_offset most = {.seed = SEED_MAX,
+                                       .model = UINT64_MAX,
+                                       .request = UINT64_MAX,
+                                       .arithmetic = UINT32_MAX,
+                                       .beginning = UINT32_MAX,
+                                       .bytes = UINT32_MAX,
+                                       .is_end = true};
+    stream_offset_print(&most, id);
+    struct stream_offset read;
+    assert_true(stream_offset_read(&read, id));
     assert_same(&most, &read);
 }
 
@@ -76,25 +76,26 @@ static void nothing_else_is_an_id(void **state)
                                         "1.07." NONE ".0.0",
                                         "1.0x7." NONE ".0.0",
                                         "1.7." NONE ".0.3C"};
-    struct stream_place read, before = {.bytes = 42};
+    struct stream_offset read, before = {.bytes = 42};
     (void)state;
-    assert_true(stream_place_read(&read, good));
-    assert_true(stream_place_read(&read, "1.7." NONE ".0.0"));
+    assert_true(stream_offset_read(&read, good));
+    assert_true(stream_offset_read(&read, "1.7." NONE ".0.0"));
     read = before;
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
-        assert_false(stream_place_read(&read, wrong[i]));
+        assert_false(stream_offset_read(&read, wrong[i]));
     for (size_t at = 0; at <= strlen(good); at++) {
         char id[sizeof good + 1];
         memcpy(id, good, at);
         id[at] = '\0';
         const size_t left = strlen(good) - at;
-        assert_int_equal(stream_place_read(&read, id), left == 0 || left == 2 || left == 3); /* with ".z", or without */
+        assert_int_equal(stream_offset_read(&read, id),
+                         left == 0 || left == 2 || left == 3); /* with ".z", or without */
         for (const char *other = "gG+- \n%/"; *other != '\0'; other++) {
             memcpy(id, good, at);
             id[at] = *other;
             memcpy(id + at + 1, good + at, sizeof good - at);
             read = before;
-            assert_false(stream_place_read(&read, id));
+            assert_false(stream_offset_read(&read, id));
             assert_int_equal(read.bytes, before.bytes);
         }
     }

@@ -1,11 +1,11 @@
-/* portable_gemm.c - products of packed weights and rows, fp32, bf16 and int8, by plain vector C, and the conversion of
+/* simd_gemm.c - products of packed weights and rows, fp32, bf16 and int8, by plain vector C, and the conversion of
  * rows to the latter two. What they compute is described in kernels.h, how chunks and rows are laid out in gemm.c. */
 #include <math.h>
 
-#include "engine/kernels/portable.h"
+#include "engine/kernels/simd.h"
 #include "engine/kernels/tiles.h"
 
-/* ---- fp32 -------------------------------------------------------------------------------------------------------- */
+/* ---- fp32 ------------------------------------------------------------------------------------------------------- */
 
 LANES_INLINE void add_f32(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
 {
@@ -16,7 +16,7 @@ LANES_INLINE void add_f32(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
 
 TILE_PRODUCT(KERNEL(product_f32), add_f32, TILE_FLOAT, 1)
 
-/* ---- bf16 -------------------------------------------------------------------------------------------------------- */
+/* ---- bf16 ------------------------------------------------------------------------------------------------------- */
 
 LANES_INLINE void add_bf16(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
 {
@@ -47,7 +47,7 @@ void KERNEL(to_row_bf16)(uint8_t *row, const float *x, size_t k)
         store_bf16(row + 2 * i, lanes_load_some(x + i, k - i));
 }
 
-/* ---- int8 -------------------------------------------------------------------------------------------------------- */
+/* ---- int8 ------------------------------------------------------------------------------------------------------- */
 
 LANES_INLINE void add_int8(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
 {

@@ -1,7 +1,7 @@
-/* portable_rows.c - around a matrix product: layer norm before it, bias and activation after it. Engine threads. */
+/* simd_rows.c - around a matrix product: layer norm before it, bias and activation after it. Engine threads. */
 #include <math.h>
 
-#include "engine/kernels/portable.h"
+#include "engine/kernels/simd.h"
 
 /* Sums of d and of d^2, d = x - mean - shift: plainly over SUM_BLOCK registers, then over what those add up to. Even
  * and odd registers are added up apart, because each sum waits for itself. */

@@ -1,11 +1,11 @@
-/* stream_places.h - which samples of which jobs are in a lane of streams, and where: in a slot, where they run, or
+/* stream_slots.h - which samples of which jobs are in a lane of streams, and where: in a slot, where they run, or
  * parked, where they wait to go on. Parking a sample copies its window and the state of its stream, and what was fed
  * ahead (stream_window.h), out of the slot and back into whichever it is given next, so it goes on with the same bits.
  * A sample that waits for another's prompt (stream_slot.h) has nothing to copy yet: it begins anew. Who runs and who is
  * parked is stream_shares.h's to say. Engine thread only. All memory is allocated at the start; that for parking is
  * used, and so becomes resident, only when somebody is parked. */
-#ifndef SERVER_OPERATION_STREAM_PLACES_H
-#define SERVER_OPERATION_STREAM_PLACES_H
+#ifndef SERVER_OPERATION_STREAM_SLOTS_H
+#define SERVER_OPERATION_STREAM_SLOTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,23 +38,23 @@ struct lane_job {
 };
 
 struct parked_sample {
-    uint32_t owner; /* among jobs */
-    bool is_kept;   /* its state is; else it begins anew */
+    uint32_t owner;   /* among jobs */
+    bool is_retained; /* its state is; else it begins anew */
     uint32_t position;
     uint32_t room; /* which of the rooms in memory */
     struct stream_slot slot;
 };
 
-struct stream_places {
+struct stream_slots {
     struct hosted_model *model;
     struct stream_model shape;
     struct stream_prefixes *prefixes;
     uint32_t slots_max, running;
     uint32_t *order; /* [slots_max]: the first `running` are the taken slots, by when they were taken; then the free */
-    struct stream_slot *slots; /* [slots_max] */
-    uint32_t *owner;           /* [slots_max]: of a slot, among jobs */
-    uint64_t *taken_ns;        /* [slots_max]: when a sample was last given the slot */
-    uint32_t first_ahead;      /* the place that a pass begins at to feed ahead */
+    struct stream_slot *slot; /* [slots_max] */
+    uint32_t *owner;          /* [slots_max]: of a slot, among jobs */
+    uint64_t *taken_ns;       /* [slots_max]: when a sample was last given the slot */
+    uint32_t first_ahead;     /* the place that a pass begins at to feed ahead */
     uint8_t *windows;
     struct lane_job *jobs; /* [jobs_max] */
     uint32_t jobs_max, job_count;
@@ -67,26 +67,26 @@ struct stream_places {
     uint64_t numbers;
 };
 
-/* `model` outlives it. *ret is set only on OK; end with stream_places_free. Errors: ERR_NOMEM. */
-enum status stream_places_create(struct stream_places **ret, struct hosted_model *model, const struct settings *s,
-                                 struct error *err);
-void stream_places_free(struct stream_places *p); /* NULL is a no-op; no job may be left */
+/* `model` outlives it. *ret is set only on OK; end with stream_slots_free. Errors: ERR_NOMEM. */
+enum status stream_slots_create(struct stream_slots **ret, struct hosted_model *model, const struct settings *s,
+                                struct error *err);
+void stream_slots_free(struct stream_slots *p); /* NULL is a no-op; no job may be left */
 
 /* A job that was popped comes in; there is room for it wherever a slot is or can be made free. Returns its index among
  * jobs. */
-uint32_t stream_places_enter(struct stream_places *p, struct job *j);
+uint32_t stream_slots_enter(struct stream_slots *p, struct job *j);
 /* Give a free slot to the next sample of a job that has not begun, or to a parked one, by its index. */
-void stream_places_begin(struct stream_places *p, uint32_t owner, uint64_t now_ns);
-void stream_places_return(struct stream_places *p, uint32_t parked, uint64_t now_ns);
+void stream_slots_begin(struct stream_slots *p, uint32_t owner, uint64_t now_ns);
+void stream_slots_return(struct stream_slots *p, uint32_t parked, uint64_t now_ns);
 /* Can the sample in a slot be parked: is there room, and does no other wait for its prompt? */
-bool stream_places_can_park(const struct stream_places *p, uint32_t slot);
-void stream_places_park(struct stream_places *p, uint32_t slot);
+bool stream_slots_can_park(const struct stream_slots *p, uint32_t slot);
+void stream_slots_park(struct stream_slots *p, uint32_t slot);
 /* The sample of a slot has ended, or the whole job with all that it has. */
-void stream_places_leave(struct stream_places *p, uint32_t slot);
-void stream_places_leave_all(struct stream_places *p, uint32_t owner);
+void stream_slots_leave(struct stream_slots *p, uint32_t slot);
+void stream_slots_leave_all(struct stream_slots *p, uint32_t owner);
 
 /* The slot whose stream, one of two, the engine knows by this number. */
-static inline uint32_t stream_places_slot_of(const struct stream_places *p, uint32_t stream)
+static inline uint32_t stream_slots_slot_of(const struct stream_slots *p, uint32_t stream)
 {
     return stream % p->slots_max;
 }
