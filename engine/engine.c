@@ -59,7 +59,7 @@ static bool are_in_range(const struct model *m, const struct engine_options *o)
     if (model_config_causal(&m->config))
         return o->streams_max >= 1 && o->streams_max <= ENGINE_STATES_MAX && o->rows_max >= 1 &&
                o->rows_max <= ENGINE_ROWS_MAX;
-    return o->images_max >= 1 && o->images_max <= ENGINE_IMAGES_MAX && o->tokens_max <= MODEL_TOKENS_MAX;
+    return o->pictures_max >= 1 && o->pictures_max <= ENGINE_PICTURES_MAX && o->tokens_max <= MODEL_TOKENS_MAX;
 }
 
 static void pack(struct engine *e, const struct model *m)
@@ -176,7 +176,7 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
     e->info.weight_bytes = w->bytes;
     workspace_note(w, &core->head_of, core->dims.channels, sizeof *core->head_of);
     if (!model_config_causal(c)) {
-        encoder_plan(&e->encoder, w, core, m, o->images_max, trained_elements(c), e->info.elements_max);
+        encoder_plan(&e->encoder, w, core, m, o->pictures_max, trained_elements(c), e->info.elements_max);
     } else {
         decoder_plan(&e->decoder, w, core, m, o->streams_max, o->rows_max);
         e->info.stream_bytes = e->decoder.states.stream_floats * sizeof *e->decoder.states.memory;
@@ -258,10 +258,10 @@ uint32_t engine_batch_max(const struct engine *e, uint32_t elements)
     const struct encoder *n = &e->encoder;
     assert(elements > 0 && elements <= n->elements_max);
     const uint64_t fit = n->rows_max / (elements + encoder_rows_before(n));
-    return fit < n->images_max ? (uint32_t)fit : n->images_max;
+    return fit < n->pictures_max ? (uint32_t)fit : n->pictures_max;
 }
 
-void engine_images_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width)
+void engine_pictures_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width)
 {
     set_threads(e->core.threads);
     encoder_begin(&e->encoder, &e->core, pixels, n, height, width);

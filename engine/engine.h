@@ -34,7 +34,7 @@ struct engine_options {
      * engine is to be opened by another thread, which outlives it (thread_pinning.h). */
     bool keeps_places;
     enum engine_precision precision;
-    uint32_t images_max;  /* classifiers: pictures or texts of one batch, 1.. ENGINE_IMAGES_MAX */
+    uint32_t pictures_max;  /* classifiers: pictures or texts of one batch, 1.. ENGINE_PICTURES_MAX */
     uint32_t tokens_max;  /* picture classifiers: patches of the largest; no less than those of the trained size */
     uint32_t streams_max; /* generators: stream slots, 1.. ENGINE_STATES_MAX */
     uint32_t rows_max;    /* generators: bytes of one pass over all streams, >= 1; .. ENGINE_ROWS_MAX */
@@ -75,13 +75,13 @@ void engine_print_versions(FILE *to);
 
 /* ---- classifiers: a batch goes block by block, or in smaller parts, so that others can have their turn ------ */
 
-/* How many pictures of `elements` patches, or texts of `elements` bytes, 1..elements_max, one batch takes: images_max
+/* How many pictures of `elements` patches, or texts of `elements` bytes, 1..elements_max, one batch takes: pictures_max
  * of the trained size, at least one of any other. Constant, for any thread. */
 uint32_t engine_batch_max(const struct engine *e, uint32_t elements);
 /* Start a batch of n <= engine_batch_max pictures, all height x width, multiples of the patch with at most elements_max
  * patches (the trained size, where that is fixed): pixels[i] is [height, width, 3], 0..255, borrowed only during the
  * call. An unfinished batch is dropped. */
-void engine_images_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width);
+void engine_pictures_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width);
 /* The same with n texts of `length` bytes each, 1..elements_max, for a model that classifies text. */
 void engine_texts_begin(struct engine *e, const uint8_t *const texts[], size_t n, uint32_t length);
 /* Run one block, or what is left of it. True when the batch is done and the logits are ready. */

@@ -16,14 +16,14 @@ static size_t patch_values(const struct model_config *c)
 }
 
 void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
-                  uint32_t images_max, uint32_t trained_elements, uint32_t elements_max)
+                  uint32_t pictures_max, uint32_t trained_elements, uint32_t elements_max)
 {
     const struct model_config *c = e->config;
     const struct dims *d = &e->dims;
     const uint32_t before = m->cls_token != NULL ? 1 : 0, tokens_max = elements_max + before;
-    const uint64_t usual = (uint64_t)images_max * (trained_elements + before);
-    const uint64_t rows = usual > tokens_max ? usual : tokens_max, images = images_max;
-    n->images_max = images_max;
+    const uint64_t usual = (uint64_t)pictures_max * (trained_elements + before);
+    const uint64_t rows = usual > tokens_max ? usual : tokens_max, pictures = pictures_max;
+    n->pictures_max = pictures_max;
     n->elements_max = elements_max;
     n->rows_max = rows;
     n->next_block = c->depth;
@@ -31,7 +31,7 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
         gemm_plan(&n->patch_embed, w, PRECISION_F32, d->dim, (uint32_t)patch_values(c));
         workspace_note(w, &n->patches, rows * patch_values(c), sizeof *n->patches);
         workspace_note(w, &n->levels, (uint64_t)3 * BYTE_VALUES, sizeof *n->levels);
-        workspace_note(w, (void *)&n->map_requests, images_max, sizeof *n->map_requests);
+        workspace_note(w, (void *)&n->map_requests, pictures_max, sizeof *n->map_requests);
         workspace_note(w, &n->maps, rows, sizeof *n->maps);
     } else {
         workspace_note(w, &n->tok_embed, (uint64_t)BYTE_VALUES * d->channels, sizeof *n->tok_embed);
@@ -43,8 +43,8 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
         workspace_note(w, &n->pos_embed, (uint64_t)model_config_tokens(c) * d->channels, sizeof *n->pos_embed);
     activations_plan(&n->a, w, d, rows, e->threads);
     e->mixer->plan_scratch(&n->scratch, w, e, rows, tokens_max);
-    workspace_note(w, &n->pooled, images * d->channels, sizeof *n->pooled);
-    workspace_note(w, &n->logits, images * lanes_padded(c->classes), sizeof *n->logits);
+    workspace_note(w, &n->pooled, pictures * d->channels, sizeof *n->pooled);
+    workspace_note(w, &n->logits, pictures * lanes_padded(c->classes), sizeof *n->logits);
 }
 
 static void pack_patches(struct encoder *n, const struct model *m)
@@ -94,21 +94,21 @@ static void begin(struct encoder *n, const struct engine_core *e, size_t count, 
     n->next_block = 0;
     n->next_sequence = 0;
     n->any_map = false;
-    assert(count >= 1 && count <= n->images_max && count * tokens <= n->rows_max);
+    assert(count >= 1 && count <= n->pictures_max && count * tokens <= n->rows_max);
     assert(e->config->input != INPUT_IMAGE || !model_config_fixed_size(e->config, n->pos_embed != NULL) ||
            tokens == model_config_tokens(e->config));
     assert(e->config->input == INPUT_IMAGE || tokens <= e->config->context);
 }
 
-void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t *const pixels[], size_t images,
+void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t *const pixels[], size_t pictures,
                    uint32_t height, uint32_t width)
 {
     const uint32_t ph = e->config->patch[0], pw = e->config->patch[1];
     assert(height % ph == 0 && width % pw == 0);
     const uint32_t down = height / ph, across = width / pw;
-    begin(n, e, images, down, across);
-    memset(n->map_requests, 0, images * sizeof *n->map_requests);
-    const size_t lines = images * down, line_pixels = (size_t)3 * ph * width;
+    begin(n, e, pictures, down, across);
+    memset(n->map_requests, 0, pictures * sizeof *n->map_requests);
+    const size_t lines = pictures * down, line_pixels = (size_t)3 * ph * width;
     const size_t line_values = across * patch_values(e->config);
 #pragma omp parallel for num_threads(e->threads) schedule(static)
     for (size_t i = 0; i < lines; i++)

@@ -17,15 +17,15 @@ struct encoder {
     struct activations a;
     struct mixer_scratch scratch;
     float *patches; /* [rows, 3 * ph * pw] in (channel, y, x) order */
-    float *pooled;  /* [images, channels] */
-    float *logits;  /* [images, padded classes] */
+    float *pooled;  /* [pictures, channels] */
+    float *logits;  /* [pictures, padded classes] */
     uint8_t *bytes; /* texts: [rows] */
     struct map_request {
         bool wanted;
         uint32_t layer, head;
-    } * map_requests;                  /* pictures: [images_max] */
+    } * map_requests;                  /* pictures: [pictures_max] */
     float *maps;                       /* pictures: [rows], a picture's at its first patch's row without class tokens */
-    uint32_t images_max, elements_max; /* patches of one picture, bytes of one text */
+    uint32_t pictures_max, elements_max; /* patches of one picture, bytes of one text */
     uint64_t rows_max;                 /* rows of a whole batch, class tokens included */
     /* the batch */
     size_t elements_each;
@@ -35,10 +35,10 @@ struct encoder {
     size_t next_sequence; /* the first that has yet to pass it */
 };
 
-/* Note the memory, for images_max inputs of trained_elements each or one of elements_max, whichever is more; then fill
- * in what comes from the weights. */
+/* Note the memory, for pictures_max inputs of trained_elements each or one of elements_max, whichever is more; then
+ * fill in what comes from the weights. */
 void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
-                  uint32_t images_max, uint32_t trained_elements, uint32_t elements_max);
+                  uint32_t pictures_max, uint32_t trained_elements, uint32_t elements_max);
 void encoder_pack(struct encoder *n, const struct engine_core *e, const struct model *m);
 
 /* Rows of a picture before its first patch. */
@@ -47,8 +47,8 @@ static inline size_t encoder_rows_before(const struct encoder *n)
     return n->cls_token != NULL ? 1 : 0;
 }
 
-/* As engine_images_begin, engine_texts_begin and engine_batch_step_part (engine.h). */
-void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t *const pixels[], size_t images,
+/* As engine_pictures_begin, engine_texts_begin and engine_batch_step_part (engine.h). */
+void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t *const pixels[], size_t pictures,
                    uint32_t height, uint32_t width);
 void encoder_begin_texts(struct encoder *n, const struct engine_core *e, const uint8_t *const texts[], size_t count,
                          uint32_t length);

@@ -34,7 +34,7 @@ struct fields {
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, HTTP_BODY_MAX), .what = "a string"},
-    {"images", FIELD_OTHER, AT(images), .read = request_images_read, .what = REQUEST_IMAGES_EXPECTED},
+    {"images", FIELD_OTHER, AT(images), .read = request_pictures_read, .what = REQUEST_PICTURES_EXPECTED},
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_REF_MAX), .what = "the name of a model"},
     {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(1, CLASSIFY_TOP_K_MAX)},
     {"size", FIELD_NAME, AT(size), FIELD_RANGE(1, HTTP_URL_MAX), .what = "native or HxW in pixels"},
@@ -159,7 +159,7 @@ static enum status read_input(struct request *x, const struct fields *f, const s
     if (st == OK && f->text != NULL)
         st = picture_inputs_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
     else if (st == OK)
-        st = g->is_json ? request_images_add(r, f->images, err) : add_files(r, g->files, g->count, err);
+        st = g->is_json ? request_pictures_add(r, f->images, err) : add_files(r, g->files, g->count, err);
     return st == OK ? classify_make_room(&x->job, false, err) : st;
 }
 

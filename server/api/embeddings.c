@@ -42,7 +42,7 @@ struct fields {
 static const struct field table[] = {
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_REF_MAX)},
     {"input", FIELD_OTHER, AT(input), .read = prompts_read, .what = PROMPTS_EXPECTED},
-    {"images", FIELD_OTHER, AT(images), .read = request_images_read, .what = REQUEST_IMAGES_EXPECTED},
+    {"images", FIELD_OTHER, AT(images), .read = request_pictures_read, .what = REQUEST_PICTURES_EXPECTED},
     {"encoding_format", FIELD_WORD, AT(format), .words = {"float", "base64"}, .what = "\"float\" or \"base64\""},
     {"dimensions", FIELD_INTEGER, AT(dimensions), FIELD_RANGE(1, MODEL_DIM_MAX)},
     {"priority", FIELD_OTHER, AT(priority), .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED},
@@ -249,7 +249,7 @@ static enum status begin_batch(struct request *x, const struct fields *f, const 
     struct picture_inputs *r = &classify_job_of(&x->job)->in;
     st = picture_inputs_init(r, x, classify_fill, NULL, err);
     if (st == OK)
-        st = p != NULL ? add_texts(r, p, err) : request_images_add(r, f->images, err);
+        st = p != NULL ? add_texts(r, p, err) : request_pictures_add(r, f->images, err);
     return st == OK ? classify_make_room(&x->job, true, err) : st;
 }
 

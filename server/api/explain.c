@@ -50,7 +50,7 @@ enum {
 struct explaining {
     struct explanation what;
     struct picture backdrop; /* the client's, upright */
-    struct image_box box;    /* the part of it that the model sees */
+    struct picture_box box;    /* the part of it that the model sees */
     char *png;               /* what is answered */
     size_t png_bytes;
 };
@@ -86,7 +86,7 @@ static enum status explain_fill(struct job *j, uint32_t i, const struct picture 
     in->map.values = f->height / c->patch[0] * (f->width / c->patch[1]);
     in->map.layer = s->what.layer;
     in->map.head = s->what.head;
-    s->box = image_crop_box(whole, f->resize_to, f->width, f->height);
+    s->box = picture_crop_box(whole, f->resize_to, f->width, f->height);
     const enum status st = explain_backdrop(&s->backdrop, &s->box, whole, s->what.side, err);
     if (st != OK)
         return st;

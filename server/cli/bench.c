@@ -94,7 +94,7 @@ static double run_batch(struct bench *b, uint32_t run, void *arg)
     const struct model_config *c = &b->model->config;
     const double start = cli_now();
     if (c->input == INPUT_IMAGE)
-        engine_images_begin(b->engine, batch->inputs, batch->count, c->size[0], c->size[1]);
+        engine_pictures_begin(b->engine, batch->inputs, batch->count, c->size[0], c->size[1]);
     else
         engine_texts_begin(b->engine, batch->inputs, batch->count, c->context);
     double longest = 0.0, last = cli_now();
@@ -300,7 +300,7 @@ static int run_figures(struct bench *b)
 
 static int bench_run(struct bench *b, const struct cli_engine *with)
 {
-    struct engine_options o = {.images_max = 8, .streams_max = STREAMS_LARGE, .rows_max = PREFILL_ROWS};
+    struct engine_options o = {.pictures_max = 8, .streams_max = STREAMS_LARGE, .rows_max = PREFILL_ROWS};
     b->engine = cli_open_engine(b->model, with, &o);
     if (b->engine == NULL)
         return CLI_FAILED;

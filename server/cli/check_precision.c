@@ -79,7 +79,7 @@ static bool classify(struct check *k, uint8_t *const pixels[], const uint32_t la
     const struct model_config *c = &k->model->config;
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
         struct engine *e = k->engines[p];
-        engine_images_begin(e, (const uint8_t *const *)pixels, n, c->size[0], c->size[1]);
+        engine_pictures_begin(e, (const uint8_t *const *)pixels, n, c->size[0], c->size[1]);
         while (!engine_batch_step(e))
             ;
         for (size_t i = 0; i < n; i++) {
@@ -226,7 +226,7 @@ static enum status record(struct check *k, struct error *err)
 
 static int check_precision_run(struct check *k, const char *data, struct cli_engine *with)
 {
-    struct engine_options o = {.images_max = BATCH, .streams_max = 1, .rows_max = CLI_SCORE_ROWS};
+    struct engine_options o = {.pictures_max = BATCH, .streams_max = 1, .rows_max = CLI_SCORE_ROWS};
     struct error err;
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
         with->precision = engine_precision_word((enum engine_precision)p);

@@ -264,7 +264,7 @@ int cli_classify(int argc, char **argv)
     struct model *m = cli_load_model(c.remote.model, &(enum model_task){TASK_IMAGE_CLASSIFICATION});
     if (m == NULL)
         return CLI_FAILED;
-    struct engine_options o = {.images_max = 1};
+    struct engine_options o = {.pictures_max = 1};
     c.model = m;
     c.engine = cli_open_engine(m, &c.with, &o);
     code = c.engine != NULL ? classify_run(&c, argv + 1, count) : CLI_FAILED;

@@ -12,7 +12,7 @@
 #include "config/limits.h"
 #include "config/status.h"
 #include "engine/engine.h"
-#include "engine/image.h"
+#include "engine/picture.h"
 #include "weights/model.h"
 
 enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };

@@ -184,7 +184,7 @@ bool cli_see_picture(struct picture_fit *fit, struct engine *e, const struct mod
         (void)cli_fail("%s: %s", path, err.message);
         return false;
     }
-    engine_images_begin(e, &(const uint8_t *){pixels}, 1, fit->height, fit->width);
+    engine_pictures_begin(e, &(const uint8_t *){pixels}, 1, fit->height, fit->width);
     free(pixels);
     if (map != NULL)
         engine_batch_want_map(e, 0, map->layer, map->head);

@@ -30,7 +30,7 @@ static bool draw_explained(struct picture *ret, const struct explain_run *run, c
     struct picture_fit fit;
     if (!cli_see_picture(&fit, run->engine, run->model, run->with.size, picture, run->picture, what))
         return false;
-    struct image_box box = image_crop_box(picture, fit.resize_to, fit.width, fit.height);
+    struct picture_box box = picture_crop_box(picture, fit.resize_to, fit.width, fit.height);
     if (explain_backdrop(ret, &box, picture, what->side, &err) != OK) {
         (void)cli_fail_error(&err);
         return false;
@@ -107,7 +107,7 @@ int cli_explain(int argc, char **argv)
     struct model *m = cli_load_model(remote.model, explain_wants_biases(&run.request) ? NULL : &pictures);
     if (m == NULL)
         return CLI_FAILED;
-    struct engine_options o = {.images_max = 1, .streams_max = 1, .rows_max = 1};
+    struct engine_options o = {.pictures_max = 1, .streams_max = 1, .rows_max = 1};
     run.model = m;
     run.engine = cli_open_engine(m, &run.with, &o);
     code = run.engine != NULL ? explain(&run) : CLI_FAILED;

@@ -141,7 +141,7 @@ static void run_classifier(struct verification *v, const struct tensor *in)
 {
     const uint8_t *batch[1] = {in->data};
     if (v->model->config.input == INPUT_IMAGE)
-        engine_images_begin(v->engine, batch, 1, (uint32_t)in->shape[0], (uint32_t)in->shape[1]);
+        engine_pictures_begin(v->engine, batch, 1, (uint32_t)in->shape[0], (uint32_t)in->shape[1]);
     else
         engine_texts_begin(v->engine, batch, 1, (uint32_t)in->elements);
     while (!engine_batch_step(v->engine))
@@ -175,7 +175,7 @@ static void run_bytes(struct verification *v, const struct tensor *in, uint32_t 
 static enum status verify_run(struct verification *v, const char *name, const struct cli_engine *with,
                               struct error *err)
 {
-    struct engine_options o = {.images_max = 1, .tokens_max = 1, .streams_max = 1, .rows_max = 1};
+    struct engine_options o = {.pictures_max = 1, .tokens_max = 1, .streams_max = 1, .rows_max = 1};
     char path[4096];
     enum status st = cli_try_model(&v->model, name, err);
     if (st != OK)

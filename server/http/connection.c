@@ -1,9 +1,9 @@
 /* connection.c - connections: which are admitted, and what keeps one from being held open unused. See http.h.
  * Runs on the connection's loop, except watch_connection (the watcher's thread), and look_at and end_connection (any
- * loop, under the lock of a room, which a connection leaves before its descriptor is closed).
+ * loop, under the lock of a quota, which a connection leaves before its descriptor is closed).
  *
- * Each kind of listeners has a room: those of administrators and of monitors are not shut out however many public
- * connections there are. Connections of one client share a room with those of others as room.h says.
+ * Each kind of listeners has a quota: those of administrators and of monitors are not shut out however many public
+ * connections there are. Connections of one client share it with those of others as quota.h says.
  *
  * Time limits: a connection that idles is closed by the library; one that sends too slowly, which the library's
  * timeout never cuts because each byte restarts it, is shut down by its watch. */
@@ -64,7 +64,7 @@ void http_cut_idle(const struct http_loop *l, uint64_t now_ns)
     }
 }
 
-/* ---- room ------------------------------------------------------------------------------------------------------- */
+/* ---- quota ------------------------------------------------------------------------------------------------------ */
 
 void http_cut(struct connection *c, enum status st)
 {

@@ -131,7 +131,7 @@ static bool make_room(struct quota *r, const struct quota_owner *asker, uint64_t
     return true;
 }
 
-/* ---- the room --------------------------------------------------------------------------------------------------- */
+/* ---- the quota --------------------------------------------------------------------------------------------------- */
 
 void quota_init(struct quota *r, const struct quota_rules *rules)
 {

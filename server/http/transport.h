@@ -119,7 +119,7 @@ struct connection {
     atomic_int cut;       /* enum status: why it was shut down to make room for others; OK: it was not */
     const char *target;   /* of the latest request line, in the library's memory */
     size_t target_bytes;
-    struct quota_share share;    /* the room's of its kind */
+    struct quota_share share;    /* of the quota of its kind */
     _Atomic uint64_t request_ns; /* when the latest request line was read */
     _Atomic uint64_t idle_ns;    /* since when no request is under way; 0: one is, or it is yet to open */
     atomic_bool is_open;         /* announced by the library: may be shut down */

@@ -91,7 +91,7 @@ static enum where where_is(uint32_t pixel, double begin, double size, uint32_t n
     return before || lies_between(pixel + 1, begin, size, n).inside ? BESIDE : AWAY;
 }
 
-void draw_map(struct picture *onto, const struct image_box *box, const float *map, uint32_t down, uint32_t across)
+void draw_map(struct picture *onto, const struct picture_box *box, const float *map, uint32_t down, uint32_t across)
 {
     float largest = 0.0f;
     for (size_t i = 0; i < (size_t)down * across; i++)

@@ -5,12 +5,12 @@
 
 #include "config/status.h"
 #include "engine/engine.h"
-#include "engine/image.h"
+#include "engine/picture.h"
 
 /* Colour the part `box` of a picture, turned grey, by map [down, across], values >= 0: from violet for 0 through red to
  * yellow for the map's largest, and linearly between the cells' centres. What lies outside the box stays as it is but
  * darker, behind a thin frame. */
-void draw_map(struct picture *onto, const struct image_box *box, const float *map, uint32_t down, uint32_t across);
+void draw_map(struct picture *onto, const struct picture_box *box, const float *map, uint32_t down, uint32_t across);
 
 /* Position biases, exp(w) - 1: a row of tiles for each layer, in it a tile for each head, or of one layer or head alone
  * (DRAW_ALL_LAYERS, ENGINE_ALL_HEADS: all). Red is more than without a bias, blue less, white no difference; each tile

@@ -98,7 +98,7 @@ static uint32_t shorter_side(uint32_t shorter, uint32_t longer, uint32_t side)
     return rounded > 0 ? (uint32_t)rounded : 1;
 }
 
-enum status explain_backdrop(struct picture *ret, struct image_box *box, const struct picture *p, uint32_t side,
+enum status explain_backdrop(struct picture *ret, struct picture_box *box, const struct picture *p, uint32_t side,
                              struct error *err)
 {
     const uint32_t width = picture_whole_width(p), height = picture_whole_height(p);
@@ -110,13 +110,13 @@ enum status explain_backdrop(struct picture *ret, struct image_box *box, const s
     b.pixels = malloc((size_t)b.width * b.height * 3);
     if (b.pixels == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels", b.width, b.height);
-    const enum status st = image_resize(b.pixels, b.width, b.height, p, INTERPOLATION_BICUBIC, err);
+    const enum status st = picture_resize(b.pixels, b.width, b.height, p, INTERPOLATION_BICUBIC, err);
     if (st != OK) {
         picture_clear(&b);
         return st;
     }
     const double x = (double)b.width / (double)width, y = (double)b.height / (double)height;
-    *box = (struct image_box){x * box->left, y * box->top, x * box->width, y * box->height};
+    *box = (struct picture_box){x * box->left, y * box->top, x * box->width, y * box->height};
     *ret = b;
     return OK;
 }

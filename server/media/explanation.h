@@ -5,7 +5,7 @@
 
 #include "config/status.h"
 #include "engine/engine.h"
-#include "engine/image.h"
+#include "engine/picture.h"
 #include "weights/model.h"
 
 /* keys: AFT's weights exp(k - max k) of a picture's patches; tokens: the size of their keys, where those are vectors;
@@ -42,7 +42,7 @@ enum status explain_resolve(struct explanation *ret, const struct explain_reques
 
 /* The picture as it is drawn on, with its longer side `side`; `box`, a part of the whole picture, is scaled likewise.
  * picture_clear *ret, which is set only on OK. Errors: ERR_NOMEM. */
-enum status explain_backdrop(struct picture *ret, struct image_box *box, const struct picture *p, uint32_t side,
+enum status explain_backdrop(struct picture *ret, struct picture_box *box, const struct picture *p, uint32_t side,
                              struct error *err);
 
 #endif

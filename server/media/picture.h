@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 #include "config/status.h"
-#include "engine/image.h"
+#include "engine/picture.h"
 
 /* What is wanted of a picture, and what decoding it may cost. Zeroed: all pixels, whatever the limits allow. */
 struct picture_options {

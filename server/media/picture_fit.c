@@ -107,7 +107,7 @@ enum status picture_fit_apply(uint8_t **ret, const struct picture_fit *f, const 
     uint8_t *pixels = malloc((size_t)f->height * f->width * 3);
     if (pixels == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the picture; try again later");
-    const enum status st = image_prepare(pixels, f->width, f->height, p, f->resize_to, c->interpolation, err);
+    const enum status st = picture_prepare(pixels, f->width, f->height, p, f->resize_to, c->interpolation, err);
     if (st != OK) {
         free(pixels);
         return st;

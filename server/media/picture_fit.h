@@ -5,7 +5,7 @@
 
 #include "config/status.h"
 #include "engine/engine.h"
-#include "engine/image.h"
+#include "engine/picture.h"
 
 /* As image_prepare takes it: the shorter side becomes resize_to, the centre is cropped. */
 struct picture_fit {

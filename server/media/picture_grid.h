@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "config/status.h"
-#include "engine/image.h"
+#include "engine/picture.h"
 
 struct picture_grid {
     uint32_t columns, scale; /* a pixel's side */

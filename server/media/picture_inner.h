@@ -8,7 +8,7 @@
 
 #include "config/limits.h"
 #include "config/status.h"
-#include "engine/image.h"
+#include "engine/picture.h"
 #include "server/media/picture.h"
 
 #define PICTURE_CHANNELS 3u

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "config/status.h"
-#include "engine/image.h"
+#include "engine/picture.h"
 #include "server/media/picture.h"
 #include "server/media/picture_cost.h"
 #include "server/media/picture_fit.h"

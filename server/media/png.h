@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "config/status.h"
-#include "engine/image.h"
+#include "engine/picture.h"
 
 /* Encode a picture of at least one pixel, 8 bits a channel, no alpha: *ret is malloc'd, *size bytes. Set only on OK.
  * Errors: ERR_NOMEM. */

@@ -143,7 +143,7 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
         .isa = strcmp(s->isa, "auto") == 0 ? NULL : s->isa,
         .threads = s->threads,
         .keeps_places = s->pin_threads,
-        .images_max = s->batch_images_max,
+        .pictures_max = s->batch_images_max,
         .tokens_max = s->picture_tokens_max,
         .streams_max = s->streams_max,
         .rows_max = rows_of_pass(s),

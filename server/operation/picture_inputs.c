@@ -1,6 +1,6 @@
 /* picture_inputs.c - see picture_inputs.h. `preprocess` runs on a worker's thread, or on the HTTP thread that submits;
- * everything else on HTTP threads. Until the job is submitted all is the HTTP thread's, then the preparing one's, then,
- * from the job's end, again the HTTP thread's. */
+ * everything else on HTTP threads. Until the job is submitted all is the HTTP thread's, then the preprocessing one's,
+ * then, from the job's end, again the HTTP thread's. */
 #include "server/operation/picture_inputs.h"
 
 #include <stdio.h>
@@ -69,7 +69,8 @@ static struct picture_audience audience_of(const struct picture_inputs *r)
     return (struct picture_audience){.model = e->model, .engine = e->engine, .size = r->size, .longer = r->longer};
 }
 
-/* What preparing this file adds to the whole: one after another is decoded, and what the model sees of each is kept. */
+/* What preprocessing this file adds to the whole: one after another is decoded, and what the model sees of each is
+ * kept. */
 static enum status note_cost(struct picture_inputs *r, const struct picture_cost *cost, uint64_t fitted,
                              struct error *err)
 {
@@ -146,7 +147,7 @@ enum status picture_inputs_add_text(struct picture_inputs *r, const char *bytes,
     return OK;
 }
 
-/* ---- preparing -------------------------------------------------------------------------------------------------- */
+/* ---- preprocessing -------------------------------------------------------------------------------------------------- */
 
 /* What the model sees of a picture. */
 static enum status picture_inputs_show(struct picture_inputs *r, uint32_t i, const struct picture *whole,

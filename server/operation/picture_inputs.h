@@ -1,6 +1,6 @@
 /* picture_inputs.h - the inputs of a request, gathered one by one, whichever API they came by: pictures as files or as
- * pixels, or texts. Files are looked at here, and decoded by whoever prepares the job (server/request/workers.h): it is
- * the job's work. */
+ * pixels, or texts. Files are looked at here, and decoded by whoever preprocesses the job (server/request/workers.h):
+ * it is the job's work. */
 #ifndef SERVER_OPERATION_PICTURE_INPUTS_H
 #define SERVER_OPERATION_PICTURE_INPUTS_H
 
@@ -9,7 +9,7 @@
 
 #include "config/limits.h"
 #include "config/status.h"
-#include "engine/image.h"
+#include "engine/picture.h"
 #include "server/media/picture_fit.h"
 #include "server/request/request.h"
 
@@ -45,7 +45,7 @@ struct picture_inputs {
     char *size;           /* at which the model is to see pictures (picture_fit_choose); NULL: the trained one */
     uint32_t longer;      /* as of struct picture_options */
     uint64_t pixels;      /* of all files, as their headers say */
-    uint64_t fitted;      /* of all that are prepared */
+    uint64_t fitted;      /* of all that are preprocessed */
     uint64_t decode_most; /* bytes of the file that takes most */
 };
 

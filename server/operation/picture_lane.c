@@ -27,7 +27,7 @@ enum { PACE_PARTS = 8 }; /* over which the pace is a mean */
 struct picture_lane {
     struct hosted_model *model;
     struct queue *queue;
-    uint32_t images_max;
+    uint32_t pictures_max;
     uint64_t wait_ns;
     struct classify_job *held;  /* has inputs that no batch has taken; NULL: none. The engine side's reference */
     uint32_t count;             /* pictures of the running batch; 0: none is running */
@@ -48,11 +48,11 @@ enum status picture_lane_create(struct picture_lane **ret, struct hosted_model *
         goto no_memory;
     l->model = model;
     l->queue = q;
-    l->images_max = s->batch_images_max;
+    l->pictures_max = s->batch_images_max;
     l->wait_ns = s->batch_wait_us * CLOCK_NS_PER_US;
-    l->jobs = (struct classify_job **)calloc(l->images_max, sizeof(struct classify_job *));
-    l->pixels = (const uint8_t **)calloc(l->images_max, sizeof *l->pixels);
-    l->inputs = calloc(l->images_max, sizeof *l->inputs);
+    l->jobs = (struct classify_job **)calloc(l->pictures_max, sizeof(struct classify_job *));
+    l->pixels = (const uint8_t **)calloc(l->pictures_max, sizeof *l->pixels);
+    l->inputs = calloc(l->pictures_max, sizeof *l->inputs);
     if (l->jobs == NULL || l->pixels == NULL || l->inputs == NULL)
         goto no_memory;
     *ret = l;
@@ -95,7 +95,7 @@ static bool batch_is_due(const struct picture_lane *l, bool busy)
         return true;
     if (v.lane_count == 0)
         return false;
-    return !busy || v.lane_count >= l->images_max || clock_now_ns() - v.lane_oldest_ns >= l->wait_ns;
+    return !busy || v.lane_count >= l->pictures_max || clock_now_ns() - v.lane_oldest_ns >= l->wait_ns;
 }
 
 bool picture_lane_has_work(const struct picture_lane *l, bool busy)
@@ -182,7 +182,7 @@ static uint32_t begin_batch(struct picture_lane *l)
         return ended;
     const struct picture_input *in = &l->jobs[0]->in.list[l->inputs[0]];
     if (l->model->model->config.input == INPUT_IMAGE)
-        engine_images_begin(l->model->engine, l->pixels, l->count, in->height, in->width);
+        engine_pictures_begin(l->model->engine, l->pixels, l->count, in->height, in->width);
     else
         engine_texts_begin(l->model->engine, l->pixels, l->count, in->width);
     for (uint32_t i = 0; i < l->count; i++)

@@ -79,7 +79,7 @@ enum status request_picture_find_one(struct multipart_part *ret, struct request 
 
 /* ---- pictures in JSON ------------------------------------------------------------------------------------------- */
 
-bool request_images_read(const json_t *value, void *to)
+bool request_pictures_read(const json_t *value, void *to)
 {
     size_t i;
     json_t *image;
@@ -125,7 +125,7 @@ static enum status add(struct picture_inputs *r, const json_t *value, uint8_t **
     return picture_inputs_add_file(r, bytes, size, type, param, err);
 }
 
-enum status request_images_add(struct picture_inputs *r, const json_t *images, struct error *err)
+enum status request_pictures_add(struct picture_inputs *r, const json_t *images, struct error *err)
 {
     uint8_t *room = r->request->body.bytes;
     for (size_t i = 0; i < json_array_size(images); i++) {

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "engine/image.h"
+#include "engine/picture.h"
 #include "server/fields/fields.h"
 #include "server/fields/multipart.h"
 #include "server/media/picture.h"
@@ -33,11 +33,11 @@ enum status request_picture_add(struct picture_inputs *r, const struct multipart
 /* Pictures in JSON: strings in base64, or data URIs. */
 
 /* As the `read` and `what` of the field "images" (fields.h): `to` is a const json_t *, borrowed from the JSON. */
-bool request_images_read(const json_t *value, void *to);
-#define REQUEST_IMAGES_EXPECTED \
+bool request_pictures_read(const json_t *value, void *to);
+#define REQUEST_PICTURES_EXPECTED \
     "a list of 1 to " FIELD_DIGITS(CLASSIFY_INPUTS_MAX) " strings: each a picture in base64, or as a data URI"
 /* Add the pictures of a value that request_images_read has accepted. Their bytes replace those of the request's body.
  * Errors: ERR_ARGUMENT; as picture_inputs_add_file. */
-enum status request_images_add(struct picture_inputs *r, const json_t *images, struct error *err);
+enum status request_pictures_add(struct picture_inputs *r, const json_t *images, struct error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* body.h - a request's body while it arrives: bounded by itself, and together with those of all other requests. Small
- * bodies have memory of their own that large ones cannot take. The rest is a room (room.h): when it is full, who asks
+ * bodies have memory of their own that large ones cannot take. The rest is a quota (quota.h): when it is full, who asks
  * for more gets it from uploads of clients that have more, of which the slowest is cut off.
  *
  * One thread for each struct body; what is shared by all of them, and what was received, may be used by any. */
@@ -40,7 +40,7 @@ struct body {
     atomic_bool is_whole;
 };
 
-/* `most` bytes in all, but room for at least one body of size_max. `cut` is called by any thread, under the room's
+/* `most` bytes in all, but room for at least one body of size_max. `cut` is called by any thread, under the quota's
  * lock. */
 void bodies_init(struct bodies *all, uint64_t most, size_t size_max, void (*cut)(struct body *b));
 void bodies_clear(struct bodies *all); /* all bodies are dropped */

@@ -4,10 +4,10 @@
  * on any thread, and the engine's calls go_on for the jobs that are to be drawn.
  * Locks: the pool's, under which only a queue's is taken; never together with a job's.
  *
- * A job that is popped, and for which there is no room yet, is the `next` one: nothing else is prepared before it, or
- * small ones would keep a large one waiting forever. It looks for room whenever memory is given back. Room comes in any
- * case: all that holds memory is being worked on, or waits for the engine, or to be concluded, which needs no more.
- * job_cancel does not find `next` in the queue; a worker looks every LOOK_MS whether it is still wanted. */
+ * A job that is popped, and for which there is no room yet, is the `next` one: nothing else is preprocessed before it,
+ * or small ones would keep a large one waiting forever. It looks for room whenever memory is given back. Room comes in
+ * any case: all that holds memory is being worked on, or waits for the engine, or to be postprocessed, which needs no
+ * more. job_cancel does not find `next` in the queue; a worker looks every LOOK_MS whether it is still wanted. */
 #include "server/request/workers.h"
 
 #include <assert.h>
@@ -30,7 +30,7 @@
 enum { LOOK_MS = 50 };          /* at a job that waits for room */
 enum { AHEAD_BATCHES_MAX = 3 }; /* one runs, one is next, one is being made */
 
-/* Lanes of `waiting`: jobs to prepare, one lane for each of the engine's, and such as are only concluded. */
+/* Lanes of `waiting`: jobs to preprocess, one lane for each of the engine's, and such as are only postprocessed. */
 enum { LANE_POSTPROCESS = BATCHER_LANES_MAX, WAITING_LANES };
 
 struct worker {
@@ -46,8 +46,8 @@ struct workers {
     struct mailboxes *mailboxes;
     uint64_t bytes_max;
     struct queue *waiting;        /* for memory, and their turn */
-    struct queue *postprocessing; /* back from the engine, to be concluded with what they kept */
-    uint32_t ahead_max;           /* pictures of a lane that may be ready before another job is prepared */
+    struct queue *postprocessing; /* back from the engine, to be postprocessed with what they kept */
+    uint32_t ahead_max;           /* pictures of a lane that may be ready before another job is preprocessed */
     atomic_bool is_cancelled;
     pthread_mutex_t lock;
     pthread_cond_t changed;

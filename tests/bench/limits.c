@@ -267,7 +267,7 @@ static int show_model(const struct model *m, const struct engine_info *info, siz
 
 static int open_model(const char *name, const char *synthetic, const struct cli_engine *with, size_t rounds, bool json)
 {
-    struct engine_options o = {.images_max = 1, .streams_max = 1, .rows_max = 1};
+    struct engine_options o = {.pictures_max = 1, .streams_max = 1, .rows_max = 1};
     struct model *m = NULL;
     struct error err;
     int code = CLI_FAILED;

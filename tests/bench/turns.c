@@ -78,7 +78,7 @@ static double run_batch(uint32_t count, const uint8_t *picture)
     for (uint32_t i = 0; i < count; i++)
         pictures[i] = picture;
     const double begin = now();
-    engine_images_begin(engine, pictures, count, config->size[0], config->size[1]);
+    engine_pictures_begin(engine, pictures, count, config->size[0], config->size[1]);
     while (!engine_batch_step(engine))
         ;
     return now() - begin;
@@ -119,7 +119,7 @@ int main(int argc, char *argv[])
         return fail(err.message);
     config = &m->config;
     struct engine_options o = {.threads = (uint32_t)strtoul(argv[3], NULL, 10),
-                               .images_max = BATCH,
+                               .pictures_max = BATCH,
                                .streams_max = STREAMS,
                                .rows_max = PROMPT_ROWS};
     while (strcmp(engine_precision_word(o.precision), argv[2]) != 0)

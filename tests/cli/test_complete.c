@@ -83,7 +83,7 @@ static void the_rows_given_are_kept(void **state)
     uint8_t *bytes = picture_file_read(truck, &size);
     struct picture picture = {0};
     assert_int_equal(picture_decode(&picture, bytes, size, NULL, NULL), OK);
-    assert_int_equal(image_prepare(wanted, SIDE, SIDE, &picture, SIDE, INTERPOLATION_BICUBIC, NULL), OK);
+    assert_int_equal(picture_prepare(wanted, SIDE, SIDE, &picture, SIDE, INTERPOLATION_BICUBIC, NULL), OK);
     assert_true(width == SIDE && height == SIDE);
     const size_t kept = (size_t)5 * ROW;
     assert_memory_equal(one, wanted, kept);

@@ -75,7 +75,7 @@ static uint64_t hash_bytes(uint64_t bits, struct engine *e, const struct tensor 
 static uint64_t hash_picture(uint64_t bits, struct engine *e, const struct tensor *in, size_t classes)
 {
     const uint8_t *pixels[1] = {in->data};
-    engine_images_begin(e, pixels, 1, (uint32_t)in->shape[0], (uint32_t)in->shape[1]);
+    engine_pictures_begin(e, pixels, 1, (uint32_t)in->shape[0], (uint32_t)in->shape[1]);
     while (!engine_batch_step(e))
         ;
     return hash(bits, engine_batch_logits(e, 0), classes);
@@ -87,7 +87,7 @@ static uint64_t hash_model(uint64_t bits, const char *name, const char *isa, enu
     struct engine_options o = {.isa = isa,
                                .threads = 1,
                                .precision = precision,
-                               .images_max = 1,
+                               .pictures_max = 1,
                                .tokens_max = 4096,
                                .streams_max = 1,
                                .rows_max = PASS};

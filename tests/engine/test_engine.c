@@ -217,9 +217,9 @@ static void expect_pictures_alone(const char *const dirs[], size_t count)
     struct random rng = {2};
     for (size_t i = 0; i < count; i++) {
         struct model *m = load(dirs[i]);
-        const struct engine_options alone = {.threads = 1, .images_max = 1};
+        const struct engine_options alone = {.threads = 1, .pictures_max = 1};
         /* Fewer threads than pictures, or a thread more. */
-        const struct engine_options together = {.threads = i % 2 == 0 ? PICTURES + 1 : 3, .images_max = PICTURES};
+        const struct engine_options together = {.threads = i % 2 == 0 ? PICTURES + 1 : 3, .pictures_max = PICTURES};
         struct engine *one = open_engine(m, &alone), *many = open_engine(m, &together);
         const uint32_t height = m->config.size[0], width = m->config.size[1], classes = m->config.classes;
         const size_t size = (size_t)3 * height * width;
@@ -229,7 +229,7 @@ static void expect_pictures_alone(const char *const dirs[], size_t count)
             pixels[b] = (uint8_t)random_below(&rng, 256);
         for (size_t p = 0; p < PICTURES; p++) {
             const uint8_t *batch[1] = {pixels + p * size};
-            engine_images_begin(one, batch, 1, height, width);
+            engine_pictures_begin(one, batch, 1, height, width);
             uint32_t steps = 1;
             while (!engine_batch_step(one))
                 steps++;
@@ -243,7 +243,7 @@ static void expect_pictures_alone(const char *const dirs[], size_t count)
                 who[p] = random_below(&rng, PICTURES);
                 batch[p] = pixels + who[p] * size;
             }
-            engine_images_begin(many, batch, n, height, width);
+            engine_pictures_begin(many, batch, n, height, width);
             while (!engine_batch_step(many))
                 ;
             for (size_t p = 0; p < n; p++)
@@ -274,7 +274,7 @@ static void begin_inputs(struct engine *e, const struct model *m, const uint8_t 
 {
     const uint32_t *size = m->config.size;
     if (m->config.input == INPUT_IMAGE)
-        engine_images_begin(e, inputs, n, times * size[0], times * size[1]);
+        engine_pictures_begin(e, inputs, n, times * size[0], times * size[1]);
     else
         engine_texts_begin(e, inputs, n, m->config.context);
 }
@@ -291,7 +291,7 @@ static void expect_any_cut(const char *const dirs[], size_t count, uint32_t thre
         const uint32_t times = fixed ? 1 : CUT_TIMES;
         const uint32_t tokens = picture ? times * times * (c->size[0] / c->patch[0]) * (c->size[1] / c->patch[1]) : 0;
         const size_t size = picture ? (size_t)3 * times * times * c->size[0] * c->size[1] : c->context;
-        const struct engine_options o = {.threads = threads, .images_max = CUT * times * times, .tokens_max = tokens};
+        const struct engine_options o = {.threads = threads, .pictures_max = CUT * times * times, .tokens_max = tokens};
         struct engine *e = open_engine(m, &o);
         uint8_t *bytes = zeroed(CUT, size);
         const uint8_t *inputs[CUT];
@@ -389,7 +389,7 @@ static void an_engine_takes_pictures_of_any_size(void **state)
     struct random rng = {8};
     for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
         struct model *m = load(dirs[i]);
-        const struct engine_options any = {.threads = 2, .images_max = BATCH, .tokens_max = LARGEST};
+        const struct engine_options any = {.threads = 2, .pictures_max = BATCH, .tokens_max = LARGEST};
         struct engine *e = open_engine(m, &any);
         const uint32_t classes = m->config.classes, patch = m->config.patch[0];
         assert_int_equal(engine_info(e)->elements_max, LARGEST);
@@ -403,7 +403,7 @@ static void an_engine_takes_pictures_of_any_size(void **state)
                            width = grids[g][1] * patch;
             const uint32_t n = engine_batch_max(e, tokens);
             const size_t size = (size_t)height * width * 3;
-            const struct engine_options alone = {.threads = 1, .images_max = 1, .tokens_max = tokens};
+            const struct engine_options alone = {.threads = 1, .pictures_max = 1, .tokens_max = tokens};
             struct engine *one = open_engine(m, &alone);
             uint8_t *pixels = zeroed(BATCH, size);
             const uint8_t *batch[BATCH];
@@ -411,11 +411,11 @@ static void an_engine_takes_pictures_of_any_size(void **state)
                 pixels[b] = (uint8_t)random_below(&rng, 256);
             for (size_t p = 0; p < BATCH; p++)
                 batch[p] = pixels + p * size;
-            engine_images_begin(e, batch, n, height, width);
+            engine_pictures_begin(e, batch, n, height, width);
             while (!engine_batch_step(e))
                 ;
             for (size_t p = 0; p < n; p++) {
-                engine_images_begin(one, batch + p, 1, height, width);
+                engine_pictures_begin(one, batch + p, 1, height, width);
                 while (!engine_batch_step(one))
                     ;
                 assert_memory_equal(engine_batch_logits(e, p), engine_batch_logits(one, 0), classes * sizeof(float));
@@ -441,8 +441,8 @@ static void a_texts_bits_do_not_depend_on_the_batch(void **state)
     struct random rng = {4};
     for (size_t i = 0; i < sizeof classified_models / sizeof classified_models[0]; i++) {
         struct model *m = load(classified_models[i]);
-        const struct engine_options alone = {.threads = 1, .images_max = 1};
-        const struct engine_options together = {.threads = 3, .images_max = TEXTS};
+        const struct engine_options alone = {.threads = 1, .pictures_max = 1};
+        const struct engine_options together = {.threads = 3, .pictures_max = TEXTS};
         struct engine *one = open_engine(m, &alone), *many = open_engine(m, &together);
         const uint32_t classes = m->config.classes;
         for (uint32_t length = 1; length <= m->config.context; length += 5) {
@@ -527,7 +527,7 @@ static void info_tells_what_mixing_costs(void **state)
         char path[64];
         (void)snprintf(path, sizeof path, "tests/data/golden/%s", mixings[i].model);
         struct model *m = load(path);
-        const struct engine_options o = {.threads = 1, .images_max = 1, .streams_max = 1, .rows_max = 1};
+        const struct engine_options o = {.threads = 1, .pictures_max = 1, .streams_max = 1, .rows_max = 1};
         struct engine *e = open_engine(m, &o);
         const int got = (int)(engine_info(e)->mixer_macs / m->config.depth);
         if (got != mixings[i].macs)

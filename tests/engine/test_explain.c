@@ -32,7 +32,7 @@ static struct engine *open_engine(const struct model *m)
 {
     struct engine *e = NULL;
     struct error err;
-    const struct engine_options o = {.threads = 2, .images_max = PICTURES, .streams_max = 1, .rows_max = 1};
+    const struct engine_options o = {.threads = 2, .pictures_max = PICTURES, .streams_max = 1, .rows_max = 1};
     if (engine_open(&e, m, &o, &err) != OK)
         fail_msg("%s", err.message);
     return e;
@@ -139,7 +139,7 @@ static void maps_are_what_the_keys_say(void **state)
         const struct model_config *c = &m->config;
         const uint32_t heads[PICTURES] = {0, engine_heads(e) - 1, ENGINE_ALL_HEADS, 0}; /* the last one has no map */
         draw_pictures(pictures, &rng);
-        engine_images_begin(e, batch, PICTURES, c->size[0], c->size[1]);
+        engine_pictures_begin(e, batch, PICTURES, c->size[0], c->size[1]);
         for (size_t p = 0; p + 1 < PICTURES; p++)
             engine_batch_want_map(e, p, 0, heads[p]);
         while (!engine_batch_step(e))
@@ -173,7 +173,7 @@ static void a_map_changes_nothing_else(void **state)
     float before[2][16], map[2][TOKENS_MAX];
     draw_pictures(pictures, &rng);
     for (uint32_t map_requests = 0; map_requests <= 2; map_requests++) {
-        engine_images_begin(e, batch, 2, 32, 32);
+        engine_pictures_begin(e, batch, 2, 32, 32);
         for (uint32_t i = 0; i < map_requests; i++)
             engine_batch_want_map(e, i, 1, 2);
         while (!engine_batch_step(e))

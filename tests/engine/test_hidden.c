@@ -196,7 +196,7 @@ static void begin_inputs(struct engine *e, const struct model *m, const uint8_t 
 {
     const uint32_t *size = m->config.size;
     if (m->config.input == INPUT_IMAGE)
-        engine_images_begin(e, inputs, n, size[0], size[1]);
+        engine_pictures_begin(e, inputs, n, size[0], size[1]);
     else
         engine_texts_begin(e, inputs, n, m->config.context);
 }
@@ -209,8 +209,8 @@ static void expect_pooled_alone(const char *const dirs[], size_t count)
         struct model *m = load(dirs[i]);
         const struct model_config *c = &m->config;
         const size_t size = c->input == INPUT_IMAGE ? (size_t)3 * c->size[0] * c->size[1] : c->context;
-        const struct engine_options alone = {.threads = 1, .images_max = 1};
-        const struct engine_options together = {.threads = 3, .images_max = INPUTS};
+        const struct engine_options alone = {.threads = 1, .pictures_max = 1};
+        const struct engine_options together = {.threads = 3, .pictures_max = INPUTS};
         struct engine *one = open_engine(m, &alone), *many = open_engine(m, &together);
         uint8_t *bytes = zeroed(INPUTS, size);
         const uint8_t *inputs[INPUTS];

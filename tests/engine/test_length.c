@@ -120,7 +120,7 @@ static struct engine *open_engine(const struct model *m, const char *isa, uint32
     struct engine *e = NULL;
     struct error err;
     const struct engine_options o = {
-        .isa = isa, .threads = 2, .images_max = 1, .tokens_max = tokens, .streams_max = 1, .rows_max = 256};
+        .isa = isa, .threads = 2, .pictures_max = 1, .tokens_max = tokens, .streams_max = 1, .rows_max = 256};
     if (engine_open(&e, m, &o, &err) != OK)
         fail_msg("%s", err.message);
     return e;
@@ -254,7 +254,7 @@ static void classify_picture(float *out, struct engine *e, const struct model *m
     uint8_t *pixels = malloc((size_t)height * width * 3);
     assert_non_null(pixels);
     memset(pixels, 77, (size_t)height * width * 3);
-    engine_images_begin(e, (const uint8_t *const[]){pixels}, 1, height, width);
+    engine_pictures_begin(e, (const uint8_t *const[]){pixels}, 1, height, width);
     while (!engine_batch_step(e))
         ;
     memcpy(out, engine_batch_logits(e, 0), m->config.classes * sizeof *out);

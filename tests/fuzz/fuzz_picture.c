@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/image.h"
+#include "engine/picture.h"
 #include "server/media/picture.h"
 #include "server/media/picture_cost.h"
 
@@ -29,8 +29,8 @@ static void check_prepared(const struct picture *p, struct fuzz_input *in)
     fuzz_check(once != NULL && twice != NULL, "there is memory for a picture");
     memset(once, 0x00, bytes);
     memset(twice, 0xff, bytes);
-    fuzz_check(image_prepare(once, width, height, p, resize_to, how, &err) == OK, "a picture can be prepared");
-    fuzz_check(image_prepare(twice, width, height, p, resize_to, how, &err) == OK, "a picture can be prepared");
+    fuzz_check(picture_prepare(once, width, height, p, resize_to, how, &err) == OK, "a picture can be prepared");
+    fuzz_check(picture_prepare(twice, width, height, p, resize_to, how, &err) == OK, "a picture can be prepared");
     fuzz_check(memcmp(once, twice, bytes) == 0, "every pixel that the model wants is written");
     free(once);
     free(twice);

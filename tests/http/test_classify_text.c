@@ -47,7 +47,7 @@ static void classify_alone(const char *name, const char *text, double p[CLASSES]
     char path[PATH_MAX];
     struct model *m = NULL;
     struct engine *e = NULL;
-    const struct engine_options options = {.threads = 1, .images_max = 1};
+    const struct engine_options options = {.threads = 1, .pictures_max = 1};
     const uint8_t *batch[1] = {(const uint8_t *)text};
     double sum = 0.0;
     temp_path(path, GOLDEN, name);

@@ -34,7 +34,7 @@ static int start(void **state)
     struct picture picture = {0};
     truck = picture_file_read("tests/data/cifar/truck.jpg", &truck_bytes);
     assert_int_equal(picture_decode(&picture, truck, truck_bytes, NULL, NULL), OK);
-    assert_int_equal(image_prepare(wanted, SIDE, SIDE, &picture, SIDE, INTERPOLATION_BICUBIC, NULL), OK);
+    assert_int_equal(picture_prepare(wanted, SIDE, SIDE, &picture, SIDE, INTERPOLATION_BICUBIC, NULL), OK);
     picture_clear(&picture);
     daemon_start(&aftd,
                  (const char *const[]){"--models-dir=weights/models", "--streams-max=3", "--timeout-ms=600000", NULL});

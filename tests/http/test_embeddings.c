@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
-#include "engine/image.h"
+#include "engine/picture.h"
 #include "server/media/picture.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
@@ -70,7 +70,7 @@ static size_t embed_alone(const char *name, const uint8_t *bytes, size_t size, f
     char path[PATH_MAX];
     struct model *m = NULL;
     struct engine *e = NULL;
-    const struct engine_options o = {.threads = 1, .images_max = 1, .streams_max = 1, .rows_max = PART_MAX};
+    const struct engine_options o = {.threads = 1, .pictures_max = 1, .streams_max = 1, .rows_max = PART_MAX};
     double sums[DIM_MAX] = {0.0};
     temp_path(path, models, name);
     assert_int_equal(model_load(&m, path, NULL, NULL, NULL), OK);
@@ -93,7 +93,7 @@ static size_t embed_alone(const char *name, const uint8_t *bytes, size_t size, f
             out[d] = (float)(sums[d] / (double)size);
     } else {
         if (c->input == INPUT_IMAGE)
-            engine_images_begin(e, &bytes, 1, c->size[0], c->size[1]);
+            engine_pictures_begin(e, &bytes, 1, c->size[0], c->size[1]);
         else
             engine_texts_begin(e, &bytes, 1, (uint32_t)size);
         while (!engine_batch_step(e))
@@ -382,7 +382,7 @@ static void pictures_have_the_bits_that_they_have_alone(void **state)
         (void)snprintf(path, sizeof path, "tests/data/cifar/%s.jpg", files[i]);
         uint8_t *bytes = picture_file_read(path, &size);
         assert_int_equal(picture_decode(&picture, bytes, size, NULL, NULL), OK);
-        assert_int_equal(image_prepare(seen[i], SIDE, SIDE, &picture, SIDE, INTERPOLATION_BICUBIC, NULL), OK);
+        assert_int_equal(picture_prepare(seen[i], SIDE, SIDE, &picture, SIDE, INTERPOLATION_BICUBIC, NULL), OK);
         assert_int_equal(json_array_append_new(list, in_base64(bytes, size)), 0);
         picture_clear(&picture);
         free(bytes);

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
-#include "engine/image.h"
+#include "engine/picture.h"
 #include "server/media/picture.h"
 #include "tests/support/bright_model.h"
 #include "tests/support/client.h"
@@ -91,9 +91,9 @@ static void classify_pixels(const char *name, const uint8_t *pixels, uint32_t he
     double sum = 0.0;
     temp_path(path, models, name);
     assert_int_equal(model_load(&m, path, NULL, NULL, NULL), OK);
-    const struct engine_options o = {.threads = 1, .images_max = 1, .tokens_max = TOKENS_MAX};
+    const struct engine_options o = {.threads = 1, .pictures_max = 1, .tokens_max = TOKENS_MAX};
     assert_int_equal(engine_open(&e, m, &o, NULL), OK);
-    engine_images_begin(e, &pixels, 1, height, width);
+    engine_pictures_begin(e, &pixels, 1, height, width);
     while (!engine_batch_step(e))
         ;
     for (size_t c = 0; c < m->config.classes; c++)
@@ -206,7 +206,7 @@ static void a_size_is_resized_in_proportion_and_cropped(void **state)
         assert_non_null(pixels);
         const struct picture_options wish = {.shorter = cases[i].resize_to};
         assert_int_equal(picture_decode(&whole, jpeg, size, &wish, NULL), OK);
-        assert_int_equal(image_prepare(pixels, cases[i].width, cases[i].height, &whole, cases[i].resize_to,
+        assert_int_equal(picture_prepare(pixels, cases[i].width, cases[i].height, &whole, cases[i].resize_to,
                                        INTERPOLATION_BICUBIC, NULL),
                          OK);
         classify_pixels(cases[i].model, pixels, cases[i].height, cases[i].width, p);

@@ -236,7 +236,7 @@ static void a_picture_has_bits_per_dim(void **state)
     size_t size;
     uint8_t *bytes = picture_file_read("tests/data/cifar/truck.jpg", &size);
     assert_int_equal(picture_decode(&picture, bytes, size, NULL, NULL), OK);
-    assert_int_equal(image_prepare(seen, SIDE, SIDE, &picture, SIDE, INTERPOLATION_BICUBIC, NULL), OK);
+    assert_int_equal(picture_prepare(seen, SIDE, SIDE, &picture, SIDE, INTERPOLATION_BICUBIC, NULL), OK);
     const size_t n = score_alone("cifar10-pixels-16", seen, SUB_PIXELS, want);
     assert_int_equal(n, SUB_PIXELS);
     const char *const types[] = {"image/jpeg", NULL};

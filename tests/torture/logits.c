@@ -44,7 +44,7 @@ static void classify(struct engine *e, const struct model_config *c)
         inputs[i] = bytes + i * each;
     const uint32_t length = info->elements_max < TEXT_BYTES ? info->elements_max : TEXT_BYTES;
     if (c->input == INPUT_IMAGE)
-        engine_images_begin(e, inputs, BATCH, height, width);
+        engine_pictures_begin(e, inputs, BATCH, height, width);
     else
         engine_texts_begin(e, inputs, BATCH, length);
     while (!engine_batch_step(e))
@@ -75,7 +75,7 @@ static bool run(const char *isa, const char *dir, enum engine_precision precisio
     struct engine_options o = {.isa = isa,
                                .threads = threads,
                                .precision = precision,
-                               .images_max = BATCH,
+                               .pictures_max = BATCH,
                                .tokens_max = ENGINE_ROWS_MAX < 1024 ? ENGINE_ROWS_MAX : 1024,
                                .streams_max = 2,
                                .rows_max = TEXT_BYTES};

@@ -51,7 +51,7 @@ static void run_picture(const char *name, struct engine *e, const struct model_c
     assert_non_null(pixels);
     for (size_t i = 0; i < size; i++)
         pixels[i] = (uint8_t)(i * 2654435761u >> 13);
-    engine_images_begin(e, (const uint8_t *const[]){pixels}, 1, c->size[0], c->size[1]);
+    engine_pictures_begin(e, (const uint8_t *const[]){pixels}, 1, c->size[0], c->size[1]);
     while (!engine_batch_step(e))
         ;
     expect_ordinary(name, engine_batch_logits(e, 0), c->classes);
@@ -72,7 +72,7 @@ static void run_text(const char *name, struct engine *e)
 static void models_have_their_size_and_ordinary_values(void **state)
 {
     (void)state;
-    const struct engine_options options = {.threads = 2, .images_max = 1, .streams_max = 1, .rows_max = 48};
+    const struct engine_options options = {.threads = 2, .pictures_max = 1, .streams_max = 1, .rows_max = 48};
     for (size_t i = 0; i < LENGTH(models); i++) {
         struct model *m = make(models[i].name);
         struct engine *e = NULL;

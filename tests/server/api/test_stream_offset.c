@@ -1,4 +1,4 @@
-/* test_stream_place.c - the ids of events: what is printed is read again, and nothing else is an id. What the daemon
+/* test_stream_offset.c - the ids of events: what is printed is read again, and nothing else is an id. What the daemon
  * makes of them is in tests/http/test_resume.c. */
 #include <setjmp.h>
 #include <stdarg.h>

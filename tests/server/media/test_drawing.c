@@ -28,7 +28,7 @@ static void assert_pixel(uint8_t pixels[SIDE][SIDE][3], int y, int x, int red, i
         fail_msg("pixel %d, %d is %u %u %u, expected %d %d %d", y, x, p[0], p[1], p[2], red, green, blue);
 }
 
-static const struct image_box whole = {.left = 0, .top = 0, .width = SIDE, .height = SIDE};
+static const struct picture_box whole = {.left = 0, .top = 0, .width = SIDE, .height = SIDE};
 
 /* Half of each: the ramp ends at 20 11 52 and at 252 255 164. */
 static void the_least_is_violet_and_the_most_yellow(void **state)
@@ -79,7 +79,7 @@ static void under_a_map_the_picture_is_grey(void **state)
 /* A box of 2 x 4 pixels from row 3 and column 2 on: a frame of one pixel around it, and the rest is darker. */
 static void what_lies_outside_is_darker_behind_a_frame(void **state)
 {
-    static const struct image_box box = {.left = 2, .top = 3, .width = 4, .height = 2};
+    static const struct picture_box box = {.left = 2, .top = 3, .width = 4, .height = 2};
     static const float map[1] = {1.0f};
     uint8_t pixels[SIDE][SIDE][3];
     struct picture p;
@@ -102,7 +102,7 @@ static void what_lies_outside_is_darker_behind_a_frame(void **state)
 /* A pixel belongs to the box that its centre lies in, at the beginning and not at the end. */
 static void a_pixel_is_where_its_centre_is(void **state)
 {
-    static const struct image_box box = {.left = 2.5, .top = 2.5, .width = 3, .height = 3};
+    static const struct picture_box box = {.left = 2.5, .top = 2.5, .width = 3, .height = 3};
     static const float map[1] = {1.0f};
     uint8_t pixels[SIDE][SIDE][3];
     struct picture p;
@@ -118,7 +118,7 @@ static void a_pixel_is_where_its_centre_is(void **state)
 /* A crop that reaches beyond the picture: no frame within it. */
 static void a_box_may_reach_outside(void **state)
 {
-    static const struct image_box box = {.left = -4, .top = -4, .width = 16, .height = 16};
+    static const struct picture_box box = {.left = -4, .top = -4, .width = 16, .height = 16};
     static const float map[4] = {1.0f, 1.0f, 1.0f, 1.0f};
     uint8_t pixels[SIDE][SIDE][3];
     struct picture p;
@@ -166,7 +166,7 @@ static void assert_tile(const struct engine *e, uint32_t layer, uint32_t head)
 static void more_is_red_and_less_is_blue_than_without_a_bias(void **state)
 {
     static const char *const models[] = {"tests/data/golden/conv-heads8-k5", "tests/data/golden/lm-local-8"};
-    const struct engine_options options = {.threads = 1, .images_max = 1, .streams_max = 1, .rows_max = 1};
+    const struct engine_options options = {.threads = 1, .pictures_max = 1, .streams_max = 1, .rows_max = 1};
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         struct model *m = NULL;

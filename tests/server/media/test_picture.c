@@ -62,7 +62,7 @@ static void compare_with_golden(const struct tensor *t)
     uint8_t *got = malloc(t->bytes);
     assert_non_null(got);
     assert_int_equal(
-        image_prepare(got, (uint32_t)t->shape[1], (uint32_t)t->shape[0], &p, 256, INTERPOLATION_BICUBIC, NULL), OK);
+        picture_prepare(got, (uint32_t)t->shape[1], (uint32_t)t->shape[0], &p, 256, INTERPOLATION_BICUBIC, NULL), OK);
     int worst = 0;
     double sum = 0.0;
     for (size_t i = 0; i < t->bytes; i++) {

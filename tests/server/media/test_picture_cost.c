@@ -265,7 +265,7 @@ static void the_model_sees_nearly_the_same_of_fewer_pixels(void **state)
             const struct picture_options options = {.shorter = (uint32_t)i * SEES};
             assert_int_equal(picture_decode(&p[i], jpeg, size, &options, NULL), OK);
             assert_int_equal(p[i].reduced, 8 * i);
-            assert_int_equal(image_prepare(seen[i], SEES, SEES, &p[i], SEES, INTERPOLATION_BICUBIC, NULL), OK);
+            assert_int_equal(picture_prepare(seen[i], SEES, SEES, &p[i], SEES, INTERPOLATION_BICUBIC, NULL), OK);
             picture_clear(&p[i]);
         }
         for (size_t i = 0; i < BYTES; i++)

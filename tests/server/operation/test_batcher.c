@@ -136,7 +136,7 @@ static size_t plain_generate(const struct ask *a, uint8_t *out)
     struct error err;
     assert_int_equal(model_load(&m, "weights/models/enwik8-aft-local", NULL, NULL, &err), OK);
     const uint32_t context = m->config.context;
-    const struct engine_options o = {.threads = 1, .streams_max = 1, .rows_max = 1, .images_max = 1};
+    const struct engine_options o = {.threads = 1, .streams_max = 1, .rows_max = 1, .pictures_max = 1};
     struct engine *e = NULL;
     float logits[BYTE_VALUES];
     struct sampler s;

@@ -25,7 +25,7 @@ static float logits[WINDOW_MAX][BYTE_VALUES]; /* the first letters are as likely
 
 static int set_up(void **state)
 {
-    const struct engine_options options = {.threads = 1, .images_max = 1, .streams_max = 1, .rows_max = 1};
+    const struct engine_options options = {.threads = 1, .pictures_max = 1, .streams_max = 1, .rows_max = 1};
     (void)state;
     if (model_load(&model, "tests/data/golden/lm-local-8", NULL, NULL, NULL) != OK ||
         engine_open(&engine, model, &options, NULL) != OK)

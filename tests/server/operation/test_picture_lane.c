@@ -34,7 +34,7 @@ struct stage {
 
 static void stage_open(struct stage *s, const char *dir)
 {
-    const struct engine_options o = {.threads = 1, .images_max = BATCH, .tokens_max = TOKENS};
+    const struct engine_options o = {.threads = 1, .pictures_max = BATCH, .tokens_max = TOKENS};
     struct error err;
     *s = (struct stage){.hosted = party_model()};
     settings_init(&s->settings);
@@ -136,7 +136,7 @@ static uint32_t expect_batch_in_parts(struct stage *s, const char *who, uint64_t
         assert_int_equal(job_result(j)->status, OK);
         const uint8_t *batch[1] = {classify_job_of(j)->in.list[0].pixels};
         if (c->input == INPUT_IMAGE)
-            engine_images_begin(s->hosted->engine, batch, 1, classify_job_of(j)->in.list[0].height,
+            engine_pictures_begin(s->hosted->engine, batch, 1, classify_job_of(j)->in.list[0].height,
                                 classify_job_of(j)->in.list[0].width);
         else
             engine_texts_begin(s->hosted->engine, batch, 1, classify_job_of(j)->in.list[0].width);
@@ -339,7 +339,7 @@ static void assert_logits_of_each(struct stage *s, const struct job *j)
     for (uint32_t i = 0; i < classify_job_of(j)->in.count; i++) {
         const struct picture_input *in = &classify_job_of(j)->in.list[i];
         const uint8_t *batch[1] = {in->pixels};
-        engine_images_begin(s->hosted->engine, batch, 1, in->height, in->width);
+        engine_pictures_begin(s->hosted->engine, batch, 1, in->height, in->width);
         while (!engine_batch_step(s->hosted->engine))
             ;
         assert_memory_equal(classify_job_of(j)->logits + (size_t)i * classes, engine_batch_logits(s->hosted->engine, 0),

@@ -34,7 +34,7 @@ struct trial {
     enum status result; /* of `preprocess` */
     enum status postprocesses;
     uint64_t keeps;
-    atomic_int prepared, postprocessed;
+    atomic_int preprocessed, postprocessed;
     pthread_t preparer, concluder;
 };
 
@@ -65,7 +65,7 @@ static enum status preprocess(struct job *j, struct error *err)
     if (now > atomic_load(&most_at_once))
         atomic_store(&most_at_once, now);
     t->preparer = pthread_self();
-    (void)atomic_fetch_add(&t->prepared, 1);
+    (void)atomic_fetch_add(&t->preprocessed, 1);
     if (t->gate != NULL)
         (void)sem_wait(t->gate);
     (void)atomic_fetch_sub(&at_once, 1);
@@ -114,7 +114,7 @@ static void submit_well(struct scene *s, struct trial *t)
 
 static void await_prepared(const struct trial *t)
 {
-    while (atomic_load(&t->prepared) == 0)
+    while (atomic_load(&t->preprocessed) == 0)
         test_sleep_ms(1);
 }
 
@@ -225,7 +225,7 @@ static void a_job_is_prepared_computed_and_concluded(void **state)
     assert_false(job_is_done(t->job));
     compute_one(s);
     assert_int_equal(result_of(t), OK);
-    assert_int_equal(atomic_load(&t->prepared), 1);
+    assert_int_equal(atomic_load(&t->preprocessed), 1);
     assert_int_equal(atomic_load(&t->postprocessed), 1);
     assert_false(pthread_equal(t->preparer, pthread_self()));
     assert_false(pthread_equal(t->concluder, pthread_self()));
@@ -312,11 +312,11 @@ static void what_is_kept_counts_until_it_is_given_back(void **state)
     await_count(s->engine, 1);
     submit_well(s, other);
     await_taken(s);
-    assert_int_equal(atomic_load(&other->prepared), 0);
+    assert_int_equal(atomic_load(&other->preprocessed), 0);
     compute_one(s);
     workers_give_back(one->job);
     await_count(s->engine, 1);
-    assert_int_equal(atomic_load(&other->prepared), 1);
+    assert_int_equal(atomic_load(&other->preprocessed), 1);
 }
 
 static void a_small_job_does_not_overtake_one_that_waits_for_memory(void **state)
@@ -345,7 +345,7 @@ static void more_than_the_whole_budget_is_refused(void **state)
     assert_int_equal(submit(s, t, &err), ERR_PICTURE);
     assert_non_null(strstr(err.message, "1048577"));
     assert_non_null(strstr(err.message, "1048576"));
-    assert_int_equal(atomic_load(&t->prepared), 0);
+    assert_int_equal(atomic_load(&t->preprocessed), 0);
 }
 
 static void only_what_the_engine_will_soon_want_is_prepared(void **state)
@@ -380,7 +380,7 @@ static void a_job_that_is_cancelled_while_it_waits_is_never_begun(void **state)
     assert_int_equal(job_result(second->job)->status, ERR_CLIENT_GONE);
     (void)sem_post(&s->gate);
     await_count(s->engine, 1);
-    assert_int_equal(atomic_load(&second->prepared), 0);
+    assert_int_equal(atomic_load(&second->preprocessed), 0);
 }
 
 static void a_job_that_is_cancelled_while_it_waits_for_memory_ends(void **state)
@@ -394,7 +394,7 @@ static void a_job_that_is_cancelled_while_it_waits_for_memory_ends(void **state)
     await_taken(s); /* out of the queue, where job_cancel does not find it */
     job_cancel(other->job, ERR_CANCELLED_BY_ADMIN);
     assert_int_equal(result_of(other), ERR_CANCELLED_BY_ADMIN);
-    assert_int_equal(atomic_load(&other->prepared), 0);
+    assert_int_equal(atomic_load(&other->preprocessed), 0);
 }
 
 static void a_job_that_is_cancelled_while_it_is_prepared_does_not_reach_the_engine(void **state)
@@ -418,7 +418,7 @@ static void what_is_late_is_not_begun(void **state)
     struct trial *t = add(s, KB);
     assert_int_equal(workers_submit(s->workers, t->job, s->engine, 0, clock_now_ns(), NULL), OK);
     assert_int_equal(result_of(t), ERR_TIMEOUT);
-    assert_int_equal(atomic_load(&t->prepared), 0);
+    assert_int_equal(atomic_load(&t->preprocessed), 0);
 }
 
 /* What is to be kept is kept however late it is; if it cannot be, that is what its client is told. */

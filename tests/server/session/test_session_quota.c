@@ -1,4 +1,4 @@
-/* test_session_room.c - who gets how much of the room for sessions: one client alone, many that take all they can, and
+/* test_session_quota.c - who gets how much of the room for sessions: one client alone, many that take all they can, and
  * what is left for others; in number and in memory. Numbers alone: no session is made. */
 #include "server/session/session_quota.h"
 

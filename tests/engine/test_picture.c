@@ -1,6 +1,6 @@
-/* test_image.c - the resize against what Pillow made of the same pictures, byte for byte, and against a twin in plain
+/* test_picture.c - the resize against what Pillow made of the same pictures, byte for byte, and against a twin in plain
  * double precision; the crop's geometry; and that thin pictures cost no more than they hold. */
-#include "engine/image.h"
+#include "engine/picture.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -58,7 +58,7 @@ static uint8_t *prepare(const struct picture *in, uint32_t width, uint32_t heigh
     uint8_t *out = malloc(size);
     assert_non_null(out);
     memset(out, 0xa5, size);
-    assert_int_equal(image_prepare(out, width, height, in, resize_to, how, NULL), OK);
+    assert_int_equal(picture_prepare(out, width, height, in, resize_to, how, NULL), OK);
     return out;
 }
 

@@ -13,7 +13,7 @@
  * with the columns, see vertical_first.
  *
  * Any thread; no state. Invariant: sides are 1 to PICTURE_SIDE_MAX, the model's too. */
-#include "engine/image.h"
+#include "engine/picture.h"
 
 #include <assert.h>
 #include <math.h>
@@ -297,7 +297,7 @@ static void blacken_outside(uint8_t *out, size_t pitch, uint32_t height, const s
     }
 }
 
-enum status image_prepare(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in, uint32_t resize_to,
+enum status picture_prepare(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in, uint32_t resize_to,
                           enum interpolation how, struct error *err)
 {
     const uint32_t w = in->width, h = in->height;
@@ -328,12 +328,12 @@ enum status image_prepare(uint8_t *out, uint32_t width, uint32_t height, const s
     return st;
 }
 
-struct image_box image_crop_box(const struct picture *of, uint32_t resize_to, uint32_t width, uint32_t height)
+struct picture_box picture_crop_box(const struct picture *of, uint32_t resize_to, uint32_t width, uint32_t height)
 {
     const struct sides to = resized_sides(of, resize_to);
     const double x = (double)picture_whole_width(of) / (double)to.width,
                  y = (double)picture_whole_height(of) / (double)to.height;
-    return (struct image_box){
+    return (struct picture_box){
         .left = x * (double)crop_offset(to.width, width),
         .top = y * (double)crop_offset(to.height, height),
         .width = x * (double)width,
@@ -341,7 +341,7 @@ struct image_box image_crop_box(const struct picture *of, uint32_t resize_to, ui
     };
 }
 
-enum status image_resize(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in,
+enum status picture_resize(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in,
                          enum interpolation how, struct error *err)
 {
     struct axis x, y;

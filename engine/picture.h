@@ -2,8 +2,8 @@
  * centre crop, bit for bit (its fixed-point filter arithmetic), so that accuracy measured in Python holds here.
  * Of a reduced picture everything is as of the one that it stands for, except that there are fewer pixels to filter.
  * Any thread; no state. */
-#ifndef ENGINE_IMAGE_H
-#define ENGINE_IMAGE_H
+#ifndef ENGINE_PICTURE_H
+#define ENGINE_PICTURE_H
 
 #include <stdint.h>
 
@@ -35,19 +35,19 @@ void picture_clear(struct picture *p); /* frees; zeroed is fine */
 /* Resize the shorter side of `in` to resize_to (the longer truncated to a whole number, at least 1), crop the centre
  * to `width` x `height` (offset rounded half to even; what lies outside is black) into out [height, width, 3].
  * Errors: ERR_NOMEM. */
-enum status image_prepare(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in, uint32_t resize_to,
+enum status picture_prepare(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in, uint32_t resize_to,
                           enum interpolation how, struct error *err);
 
 /* A part of a picture, in pixels of it; it may reach outside. */
-struct image_box {
+struct picture_box {
     double left, top, width, height;
 };
 
 /* The part of the whole picture that image_prepare shows: the crop, before the resizing. */
-struct image_box image_crop_box(const struct picture *of, uint32_t resize_to, uint32_t width, uint32_t height);
+struct picture_box picture_crop_box(const struct picture *of, uint32_t resize_to, uint32_t width, uint32_t height);
 
 /* Resize the whole picture to width x height, each side by itself, into out [height, width, 3]. Errors: ERR_NOMEM. */
-enum status image_resize(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in,
+enum status picture_resize(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in,
                          enum interpolation how, struct error *err);
 
 #endif
