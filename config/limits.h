@@ -53,7 +53,7 @@
 
 /* ---- engine --------------------------------------------------------------------------------------------- */
 #define ENGINE_THREADS_MAX 256                     /* OpenMP threads of the one compute pool */
-#define ENGINE_PICTURES_MAX 256                      /* pictures of one batch */
+#define ENGINE_PICTURES_MAX 256                    /* pictures of one batch */
 #define ENGINE_STREAMS_MAX 4096                    /* streams of one model */
 #define ENGINE_STATES_MAX (2 * ENGINE_STREAMS_MAX) /* a stream whose window shifts has two (stream_window.h) */
 #define ENGINE_ROWS_MAX 8192                       /* bytes fed in one pass, all streams together */

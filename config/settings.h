@@ -63,7 +63,8 @@
     NUMBER(prefix_cache_mb, 32, 0, 1048576, "memory of each text model for saved prompt states, in MiB; 0: none")      \
     NUMBER(prefix_cache_bytes, 64, 8, 65536, "bytes of a prompt between two saved states")                             \
     SWITCH(prefix_cache_shared, false, "let one key's prompts start from states saved for another key")                \
-    NUMBER(batch_images_max, 8, 1, ENGINE_PICTURES_MAX, "most pictures of one size, or texts of one length, in a batch") \
+    NUMBER(batch_images_max, 8, 1, ENGINE_PICTURES_MAX,                                                                \
+           "most pictures of one size, or texts of one length, in a batch")                                            \
     NUMBER(batch_wait_us, 2000, 0, 1000000, "longest that a picture waits for others to share its batch")              \
     NUMBER(picture_step_us, 16000, 1, 1000000,                                                                         \
            "about how long pictures may hold up running streams at a time; one block of a picture for each thread "    \

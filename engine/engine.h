@@ -34,10 +34,10 @@ struct engine_options {
      * engine is to be opened by another thread, which outlives it (thread_pinning.h). */
     bool keeps_places;
     enum engine_precision precision;
-    uint32_t pictures_max;  /* classifiers: pictures or texts of one batch, 1.. ENGINE_PICTURES_MAX */
-    uint32_t tokens_max;  /* picture classifiers: patches of the largest; no less than those of the trained size */
-    uint32_t streams_max; /* generators: stream slots, 1.. ENGINE_STATES_MAX */
-    uint32_t rows_max;    /* generators: bytes of one pass over all streams, >= 1; .. ENGINE_ROWS_MAX */
+    uint32_t pictures_max; /* classifiers: pictures or texts of one batch, 1.. ENGINE_PICTURES_MAX */
+    uint32_t tokens_max;   /* picture classifiers: patches of the largest; no less than those of the trained size */
+    uint32_t streams_max;  /* generators: stream slots, 1.. ENGINE_STATES_MAX */
+    uint32_t rows_max;     /* generators: bytes of one pass over all streams, >= 1; .. ENGINE_ROWS_MAX */
 };
 
 struct engine_info {

@@ -1,5 +1,5 @@
-/* image.c - resize and crop as Pillow does it, so that a picture becomes the very bytes that the model was trained and
- * measured on.
+/* picture.c - resize and crop as Pillow does it, so that a picture becomes the very bytes that the model was trained
+ * and measured on.
  *
  * Pillow resizes in two passes, one for each direction, each a convolution whose weights are computed in double
  * precision and then rounded to fixed point; between the passes every value is rounded to 8 bits. An output pixel's
@@ -298,7 +298,7 @@ static void blacken_outside(uint8_t *out, size_t pitch, uint32_t height, const s
 }
 
 enum status picture_prepare(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in, uint32_t resize_to,
-                          enum interpolation how, struct error *err)
+                            enum interpolation how, struct error *err)
 {
     const uint32_t w = in->width, h = in->height;
     assert(in->pixels != NULL && w > 0 && w <= PICTURE_SIDE_MAX && h > 0 && h <= PICTURE_SIDE_MAX);
@@ -342,7 +342,7 @@ struct picture_box picture_crop_box(const struct picture *of, uint32_t resize_to
 }
 
 enum status picture_resize(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in,
-                         enum interpolation how, struct error *err)
+                           enum interpolation how, struct error *err)
 {
     struct axis x, y;
     assert(in->pixels != NULL && in->width > 0 && in->height > 0 && width > 0 && height > 0);

@@ -1,4 +1,4 @@
-/* image.h - pixels as decoded -> pixels as the model wants them: Pillow's antialiased resize of the shorter side and
+/* picture.h - pixels as decoded -> pixels as the model wants them: Pillow's antialiased resize of the shorter side and
  * centre crop, bit for bit (its fixed-point filter arithmetic), so that accuracy measured in Python holds here.
  * Of a reduced picture everything is as of the one that it stands for, except that there are fewer pixels to filter.
  * Any thread; no state. */
@@ -36,7 +36,7 @@ void picture_clear(struct picture *p); /* frees; zeroed is fine */
  * to `width` x `height` (offset rounded half to even; what lies outside is black) into out [height, width, 3].
  * Errors: ERR_NOMEM. */
 enum status picture_prepare(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in, uint32_t resize_to,
-                          enum interpolation how, struct error *err);
+                            enum interpolation how, struct error *err);
 
 /* A part of a picture, in pixels of it; it may reach outside. */
 struct picture_box {
@@ -48,6 +48,6 @@ struct picture_box picture_crop_box(const struct picture *of, uint32_t resize_to
 
 /* Resize the whole picture to width x height, each side by itself, into out [height, width, 3]. Errors: ERR_NOMEM. */
 enum status picture_resize(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in,
-                         enum interpolation how, struct error *err);
+                           enum interpolation how, struct error *err);
 
 #endif

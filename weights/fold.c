@@ -1,7 +1,6 @@
 /* fold.c - see fold.h. Any thread; no state. Everything is added up in double and rounded to float32 once. */
 #include "weights/fold.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -23,10 +23,10 @@ struct encoder {
     struct map_request {
         bool wanted;
         uint32_t layer, head;
-    } * map_requests;                  /* pictures: [pictures_max] */
-    float *maps;                       /* pictures: [rows], a picture's at its first patch's row without class tokens */
+    } * map_requests; /* pictures: [pictures_max] */
+    float *maps;      /* pictures: [rows], a picture's at its first patch's row without class tokens */
     uint32_t pictures_max, elements_max; /* patches of one picture, bytes of one text */
-    uint64_t rows_max;                 /* rows of a whole batch, class tokens included */
+    uint64_t rows_max;                   /* rows of a whole batch, class tokens included */
     /* the batch */
     size_t elements_each;
     bool any_map;

@@ -1,6 +1,6 @@
 /* mixer.h - what a token mixer provides. One file in mixers/ for each, or for those that differ in their biases alone,
- * and its row in weights/mixers.h, which has what the model format knows of it.
- * A mixer reads q, k and v from the activations' qkv rows and leaves its output, before the out projection, in h. */
+ * and its row in weights/mixers.h, which has what the model format knows of it. A mixer reads q, k and v from the
+ * activations' qkv rows, which it may overwrite, and leaves its output, before the out projection, in h. */
 #ifndef ENGINE_PASS_MIXER_H
 #define ENGINE_PASS_MIXER_H
 
@@ -9,10 +9,9 @@
 #include "engine/pass/block.h"
 #include "engine/pass/stream_state.h"
 
-/* A pass over streams: row r is the byte at `position` of a stream, whose state for the layer is `state`. Rows of one
- * part are consecutive and in order. */
+/* Rows of one stream in a pass: consecutive and in order. */
 struct stream_part {
-    float *state;          /* [depth] of layer_floats */
+    float *state;          /* [depth] of layer_floats: the stream's, of every layer */
     uint32_t first, count; /* rows of the pass */
     uint32_t position;     /* of the first row */
 };

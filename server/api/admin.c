@@ -3,7 +3,6 @@
 #include "server/api/route_table.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

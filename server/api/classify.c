@@ -1,10 +1,9 @@
 /* classify.c - POST /classify: pictures, or a text, in; the most probable labels of each out. One picture is the
- * body; several are parts of multipart/form-data, or strings in JSON. Workers decode and resize them for the model;
- * the engine sees pixels. */
+ * body; several are parts of multipart/form-data, or strings in JSON. HTTP threads; workers decode large ones
+ * (server/operation/picture_inputs.h). */
 #include "server/api/route_table.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "config/json.h"
@@ -160,7 +159,7 @@ static enum status read_input(struct request *x, const struct fields *f, const s
         st = picture_inputs_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
     else if (st == OK)
         st = g->is_json ? request_pictures_add(r, f->images, err) : add_files(r, g->files, g->count, err);
-    return st == OK ? classify_make_room(&x->job, false, err) : st;
+    return st == OK ? classify_make_outputs(&x->job, false, err) : st;
 }
 
 /* The fields of the body's object, or of its form, override the query's. */

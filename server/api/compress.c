@@ -3,8 +3,6 @@
 #include "config/settings.h"
 #include "server/api/route_table.h"
 
-#include <stdlib.h>
-
 #include "server/models/registry.h"
 #include "server/operation/archive.h"
 #include "server/operation/code.h"

@@ -3,7 +3,6 @@
  * texts or pictures, give what their head is given. HTTP threads. */
 #include "server/api/route_table.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,7 +249,7 @@ static enum status begin_batch(struct request *x, const struct fields *f, const 
     st = picture_inputs_init(r, x, classify_fill, NULL, err);
     if (st == OK)
         st = p != NULL ? add_texts(r, p, err) : request_pictures_add(r, f->images, err);
-    return st == OK ? classify_make_room(&x->job, true, err) : st;
+    return st == OK ? classify_make_outputs(&x->job, true, err) : st;
 }
 
 static enum status begin_job(struct request *x, const struct fields *f, struct error *err)

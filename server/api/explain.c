@@ -50,7 +50,7 @@ enum {
 struct explaining {
     struct explanation what;
     struct picture backdrop; /* the client's, upright */
-    struct picture_box box;    /* the part of it that the model sees */
+    struct picture_box box;  /* the part of it that the model sees */
     char *png;               /* what is answered */
     size_t png_bytes;
 };
@@ -190,7 +190,7 @@ static enum status plan_map(struct request *x, const char *size, const struct mu
     st = picture_inputs_init(source, x, explain_fill, size, err);
     if (st == OK)
         st = request_picture_add(source, given, err);
-    return st == OK ? classify_make_room(&x->job, false, err) : st;
+    return st == OK ? classify_make_outputs(&x->job, false, err) : st;
 }
 
 static enum status plan_biases(struct request *x, struct error *err)

@@ -5,7 +5,6 @@
 #include "server/api/route_table.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,6 @@
 #include "server/api/inference.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "config/json.h"

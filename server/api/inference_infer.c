@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "config/json.h"
 #include "engine/logits.h"
@@ -347,7 +346,7 @@ static enum status classify(struct request *x, const struct inference_request *q
         st = pixels ? inference_add_pixels(r, c->size[0], c->size[1], t, err)
                     : inference_add_elements(r, t, is_text, x->body.bytes, err);
     if (st == OK)
-        st = classify_make_room(&x->job, false, err);
+        st = classify_make_outputs(&x->job, false, err);
     if (st == OK)
         x->job.item.priority = priority_of(x, q);
     return st;

@@ -2,7 +2,6 @@
 #include "server/api/inference_request.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

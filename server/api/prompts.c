@@ -1,7 +1,6 @@
 /* prompts.c - see prompts.h. */
 #include "server/api/prompts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 static bool is_list_of(const json_t *list, bool (*is)(const json_t *value))

@@ -4,7 +4,6 @@
 #include "server/api/route_table.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "config/json.h"

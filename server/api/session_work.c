@@ -1,9 +1,6 @@
 /* session_work.c - see session_work.h. */
 #include "server/api/session_work.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/operation/generate.h"

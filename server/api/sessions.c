@@ -2,8 +2,6 @@
  * moved and ended; session_begin.c makes them. HTTP threads. */
 #include "server/api/route_table.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "config/json_memory.h"

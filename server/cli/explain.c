@@ -1,7 +1,5 @@
 /* explain.c - aft explain MODEL [PICTURE] -o PNG, or [PICTURE] and a daemon: what the model sees in a picture, or its
  * position biases, drawn as POST /explain does it. Single threaded. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "server/cli/cli.h"

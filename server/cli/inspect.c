@@ -1,6 +1,5 @@
 /* inspect.c - aft inspect MODEL: what a model directory holds and what it costs to serve, or what a daemon says of its
  * model. Single threaded. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

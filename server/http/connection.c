@@ -1,5 +1,5 @@
-/* connection.c - connections: which are admitted, and what keeps one from being held open unused. See http.h.
- * Runs on the connection's loop, except watch_connection (the watcher's thread), and look_at and end_connection (any
+/* connection.c - connections: which are admitted, and what keeps one from being held open unused. See http.h. Runs on
+ * the connection's loop, except watch_connection (the watcher's thread), and connection_look_at and end_connection (any
  * loop, under the lock of a quota, which a connection leaves before its descriptor is closed).
  *
  * Each kind of listeners has a quota: those of administrators and of monitors are not shut out however many public

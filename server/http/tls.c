@@ -1,7 +1,6 @@
 /* tls.c - see tls.h. The lock is a leaf; it guards `current` and the list behind it. */
 #include "server/http/tls.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,6 @@
  * `running` and `progress_ns` are written by this thread and read by any; each is meaningful alone. */
 #include "server/operation/batcher.h"
 
-#include <assert.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -46,7 +46,7 @@ static enum status note_input(struct job *j, uint32_t i, struct error *err)
     return c->map != NULL ? OK : ERR_NOMEM;
 }
 
-enum status classify_make_room(struct job *j, bool pooled, struct error *err)
+enum status classify_make_outputs(struct job *j, bool pooled, struct error *err)
 {
     struct classify_job *c = classify_job_of(j);
     const uint32_t count = c->in.count;

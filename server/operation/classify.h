@@ -35,7 +35,7 @@ static inline struct classify_job *classify_job_of(const struct job *j)
 enum status classify_begin(struct job *j, struct error *err);
 /* All inputs are there, at least one, if perhaps as files. `pooled`: what the head is given is to be kept. Errors:
  * ERR_NOMEM. */
-enum status classify_make_room(struct job *j, bool pooled, struct error *err);
+enum status classify_make_outputs(struct job *j, bool pooled, struct error *err);
 /* A picture_fill: input i has its pixels, and its map. */
 enum status classify_fill(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
                           struct error *err);

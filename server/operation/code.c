@@ -85,7 +85,7 @@ static const struct stream_kind encoding = {
 
 static const struct stream_kind decoding = {
     .begin = begin_decoding,
-    .sample = decode,
+    .draw = decode,
     .commit = go_on_decoding,
 };
 

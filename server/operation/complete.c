@@ -70,7 +70,7 @@ static void complete_stream_begin(struct stream_slot *s)
     stream_slot_begin(s);
 }
 
-static void complete_stream_sample(struct stream_slot *s, const struct stream_logits *logits)
+static void complete_stream_draw(struct stream_slot *s, const struct stream_logits *logits)
 {
     struct complete_job *c = complete_job_of(s->job);
     struct sampler *sampler = &c->streams[s->sample].sampler;
@@ -123,7 +123,7 @@ static enum stream_after complete_stream_commit(struct stream_slot *s, const str
 
 static const struct stream_kind streams = {
     .begin = complete_stream_begin,
-    .sample = complete_stream_sample,
+    .draw = complete_stream_draw,
     .commit = complete_stream_commit,
 };
 

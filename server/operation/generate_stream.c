@@ -121,7 +121,7 @@ static void generate_stream_tell(struct stream_slot *s, const struct stream_logi
     }
 }
 
-static void generate_stream_sample(struct stream_slot *s, const struct stream_logits *logits)
+static void generate_stream_draw(struct stream_slot *s, const struct stream_logits *logits)
 {
     const struct generate_job *g = generate_job_of(s->job);
     struct generate_stream *stream = stream_of(s);
@@ -186,7 +186,7 @@ static enum stream_after generate_stream_commit(struct stream_slot *s, const str
                                                 const struct stream_turn *turn, enum job_finish *finish)
 {
     struct generate_job *g = generate_job_of(s->job);
-    (void)logits; /* generate_stream_sample has used them */
+    (void)logits; /* generate_stream_draw has used them */
     if (s->sample % g->in.n == 0)
         g->prompt_cached += (uint32_t)s->from_cache;
     s->from_cache = 0;
@@ -213,7 +213,7 @@ static enum stream_after generate_stream_commit(struct stream_slot *s, const str
 
 const struct stream_kind stream_kind_generate = {
     .begin = generate_stream_begin,
-    .sample = generate_stream_sample,
+    .draw = generate_stream_draw,
     .commit = generate_stream_commit,
     .interrupt = generate_stream_save, /* a text that is cut off is valid as far as it got */
 };

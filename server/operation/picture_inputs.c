@@ -147,7 +147,7 @@ enum status picture_inputs_add_text(struct picture_inputs *r, const char *bytes,
     return OK;
 }
 
-/* ---- preprocessing -------------------------------------------------------------------------------------------------- */
+/* ---- preprocessing ----------------------------------------------------------------------------------------------- */
 
 /* What the model sees of a picture. */
 static enum status picture_inputs_show(struct picture_inputs *r, uint32_t i, const struct picture *whole,

@@ -36,7 +36,7 @@ enum status request_picture_add(struct picture_inputs *r, const struct multipart
 bool request_pictures_read(const json_t *value, void *to);
 #define REQUEST_PICTURES_EXPECTED \
     "a list of 1 to " FIELD_DIGITS(CLASSIFY_INPUTS_MAX) " strings: each a picture in base64, or as a data URI"
-/* Add the pictures of a value that request_images_read has accepted. Their bytes replace those of the request's body.
+/* Add the pictures of a value that request_pictures_read has accepted. Their bytes replace those of the request's body.
  * Errors: ERR_ARGUMENT; as picture_inputs_add_file. */
 enum status request_pictures_add(struct picture_inputs *r, const json_t *images, struct error *err);
 

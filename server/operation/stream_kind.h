@@ -32,9 +32,9 @@ enum stream_after { STREAM_GOES_ON, STREAM_SAMPLE_OVER, STREAM_JOB_OVER };
 struct stream_kind {
     /* A slot was taken for the sample (stream_slot_take): set what it is given, and begin to feed it. */
     void (*begin)(struct stream_slot *s);
-    /* Look at the logits, all finite, before `commit`: called for several slots at a time, for each on one thread.
-     * NULL: not needed. */
-    void (*sample)(struct stream_slot *s, const struct stream_logits *logits);
+    /* Draw from the logits, all finite, before `commit`, or note what is wanted of them: called for several slots at a
+     * time, for each on one thread. NULL: not needed. */
+    void (*draw)(struct stream_slot *s, const struct stream_logits *logits);
     /* Elements were fed: use their logits, all finite, and set what to feed next, if anything. *finish (FINISH_STOP on
      * entry): how the sample ended, if it has. */
     enum stream_after (*commit)(struct stream_slot *s, const struct stream_logits *logits,

@@ -388,8 +388,8 @@ static void look_at_all(struct stream_lane *l, uint32_t parts)
         struct stream_slot *s = slot_of(l, p);
         const struct stream_kind *kind = kind_of(s->job);
         s->is_fine = p->logits == NULL || logits_are_finite(p->logits, (size_t)(p->every ? p->count : 1) * BYTE_VALUES);
-        if (s->is_fine && p->logits != NULL && kind->sample != NULL)
-            kind->sample(s, &logits);
+        if (s->is_fine && p->logits != NULL && kind->draw != NULL)
+            kind->draw(s, &logits);
     }
 }
 

@@ -1,7 +1,6 @@
 /* stream_prefix.c - see stream_prefix.h. */
 #include "server/operation/stream_prefix.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 #include "config/settings.h"

@@ -1,12 +1,11 @@
 /* answer.c - a request's answer: its headers, whole or as a stream, and the memory that waits for its reader. See
  * request.h.
  *
- * Memory of what is made for clients to read is bounded for all requests together, and shared among clients (room.h).
+ * Memory of what is made for clients to read is bounded for all requests together, and shared among clients (quota.h).
  * What a small answer takes is bounded by the number of connections and not counted. A request holds what it has
  * reserved until it ends. When there is no room, readers that take nothing are cut off: those of clients that hold more
- * than the one who asks, the longest stalled first.
- * HTTP threads; look_at and end_answer run on any of them, under the room's lock, which a request leaves before its
- * connection is closed. */
+ * than the one who asks, the longest stalled first. HTTP threads; answer_look_at and end_answer run on any of them,
+ * under the quota's lock, which a request leaves before its connection is closed. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
  * The functions run on the request's HTTP thread, except watch_request, which runs on the watcher's: it reads only
  * what has been constant since the watch was added, and `spoke_ns`; and suspend and resume, which are called under the
  * job's lock. Lock order: watcher -> job -> the library or a mailbox. */
-#include <assert.h>
 
 #include "config/settings.h"
 #include "server/core/clock.h"

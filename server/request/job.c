@@ -113,7 +113,7 @@ void *job_begin(struct job *j, const struct job_kind *kind, size_t bytes, struct
     (void)pthread_mutex_lock(&j->lock); /* others may look */
     j->kind = kind;
     j->op = op;
-    j->streams = j->resumable = j->is_from_outside = j->saves = j->commits = j->ping = false;
+    j->streams = j->resumable = j->is_from_outside = j->saves = j->is_committed = j->ping = false;
     j->engine_cost = j->dropped = j->samples = 0;
     j->input_len = j->answer_bytes = 0;
     j->max_output = 0;
@@ -189,7 +189,7 @@ enum status job_commit(struct job *j, struct queue *q, uint32_t lane)
 {
     job_reference(j);
     (void)pthread_mutex_lock(&j->lock);
-    j->commits = true;
+    j->is_committed = true;
     const enum status st = queue_push(q, lane, &j->item);
     (void)pthread_mutex_unlock(&j->lock);
     job_release(j);
@@ -277,7 +277,8 @@ void job_cancel(struct job *j, enum status st)
     int none = OK;
     (void)atomic_compare_exchange_strong(&j->cancelled, &none, (int)st);
     (void)pthread_mutex_lock(&j->lock);
-    const bool waited = j->state != JOB_NONE && j->state != JOB_DONE && !j->commits && queue_remove(j->queue, &j->item);
+    const bool waited =
+        j->state != JOB_NONE && j->state != JOB_DONE && !j->is_committed && queue_remove(j->queue, &j->item);
     (void)pthread_mutex_unlock(&j->lock);
     if (waited)
         job_abort(j, (enum status)atomic_load(&j->cancelled), NULL, clock_now_ns());

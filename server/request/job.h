@@ -1,5 +1,5 @@
-/* job.h - what a request has done for it by other threads: the engine's or the loader's, and for some before or after
- * that a worker's (workers.h). A request begins with its job, and may have several done, one after another, each of a
+/* job.h - work that other threads do for a request: the engine's or the loader's, and for some before or after that a
+ * worker's (workers.h). A request begins with its job, and may have several done, one after another, each of a
  * kind (struct job_kind), with what that needs in `op`.
  *
  * The struct is reference counted: the connection, or whoever else has it made, holds one reference, the working side
@@ -42,7 +42,7 @@ enum job_finish { JOB_FINISHES(X) };
 #undef X
 extern const char *const job_finish_words[];
 
-/* What a kind of job provides: a table in its file, in server/operation/. */
+/* What a kind of job provides: a table in its file, most of them in server/operation/. */
 struct job_kind {
     /* The job ends; called under its lock. Completes the output and returns how it ended. NULL: as `finish` says. */
     enum job_finish (*end_locked)(struct job *j, enum status st, enum job_finish finish);
@@ -85,8 +85,8 @@ struct job_work {
     uint64_t preprocess_bytes;  /* most memory for pixels that `preprocess` takes, of which it keeps `retained` ... */
     uint64_t retained;          /* ... until workers_give_back or the end of `postprocess` */
     uint64_t postprocess_bytes; /* most that `postprocess` takes beside that; not 0 only where nothing is kept */
-    uint32_t pictures;          /* for a batch of the engine's; 0: it does not go into batches */
-    bool commits; /* what comes of the engine's work is not given up any more, not even when it is late: it is kept */
+    uint32_t pictures;          /* that count as made ahead for a batch of the engine's, from when they are taken up */
+    bool commits; /* what comes of the engine's work is not given up any more, however late: it is written down */
     /* workers.c's; NULL: no worker has the job, nor had it */
     struct workers *workers;
     /* The engine has ended the job with an answer: true: a worker goes on with it, and ends it. Asked again of a job
@@ -129,15 +129,15 @@ struct job {
     /* under the lock */
     struct queue *queue; /* the last that it was put into */
     enum job_state state;
-    bool attached;  /* the waiter may be called */
-    bool suspended; /* the waiter's suspend was called, resume not yet */
-    bool commits;   /* job_cancel comes too late: what the engine has made of it is being kept */
+    bool attached;     /* the waiter may be called */
+    bool suspended;    /* the waiter's suspend was called, resume not yet */
+    bool is_committed; /* job_cancel comes too late: what the engine has made of it is being written down */
     bool ping;
     struct job_waiter waiter;
     struct job_result result;
 };
 
-/* ---- HTTP threads ---------------------------------------------------------------------------------------------- */
+/* ---- its memory: who has it -------------------------------------------------------------------------------------- */
 
 /* A zeroed struct of so many bytes that begins with a job, with one reference, the caller's. NULL: no memory. */
 void *job_create(size_t bytes);
@@ -157,17 +157,12 @@ void job_take_model(struct job *j, struct hosted_model *model);
  * for its own struct, j->op; NULL: ERR_NOMEM. */
 void *job_begin(struct job *j, const struct job_kind *kind, size_t bytes, struct error *err);
 
+/* ---- HTTP threads ------------------------------------------------------------------------------------------------ */
+
 /* Put the job into a lane of the queue, that of its model; at most once. Errors: ERR_FULL, ERR_UNAVAILABLE (closed):
  * the job is unchanged. If the queue is full of another client's jobs, its newest gives way (queue_make_room), and ends
  * with ERR_FULL. */
 enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t deadline_ns);
-
-/* Put a job that was submitted, and that its caller has popped, into another queue, which may change its cost. Errors:
- * why it must stop now (job_cancel); ERR_FULL, ERR_UNAVAILABLE, as job_submit: it is still the caller's. */
-enum status job_pass(struct job *j, struct queue *q, uint32_t lane);
-/* Likewise, of a job that from now on is not cancelled any more: there must be room for it in the queue. Errors:
- * ERR_FULL, ERR_UNAVAILABLE. */
-enum status job_commit(struct job *j, struct queue *q, uint32_t lane);
 
 /* Set the waiter. After job_detach has returned, it is not called any more. */
 void job_attach(struct job *j, const struct job_waiter *waiter);
@@ -227,9 +222,16 @@ static inline enum status job_stop_reason(const struct job *j, uint64_t now_ns)
 /* The caller has popped the job and begins to work on it. */
 void job_start(struct job *j, uint64_t now_ns);
 
-/* End the job. All drop the working side's reference.
- * job_finish: with an answer, which a worker may have to complete before. `finish` applies to the samples of a text
- * that have not ended before. */
+/* Put a job that was submitted, and that its caller has popped, into another queue, which may change its cost. Errors:
+ * why it must stop now (job_cancel); ERR_FULL, ERR_UNAVAILABLE, as job_submit: it is still the caller's. */
+enum status job_pass(struct job *j, struct queue *q, uint32_t lane);
+/* Likewise, of a job that from now on is not cancelled any more: there must be room for it in the queue. Errors:
+ * ERR_FULL, ERR_UNAVAILABLE. */
+enum status job_commit(struct job *j, struct queue *q, uint32_t lane);
+
+/* End the job, and drop the working side's reference. job_finish: with an answer; where a worker is to complete that
+ * first, the job goes on to it, and it ends the job. `finish` applies to the samples of a text that have not ended
+ * before. */
 void job_finish(struct job *j, enum job_finish finish, uint64_t now_ns);
 /* The same for the worker, who has completed it. */
 void job_complete(struct job *j, enum job_finish finish, uint64_t now_ns);

@@ -20,7 +20,7 @@
 #include "server/request/route.h"
 #include "server/request/service.h"
 
-/* REFUSED: with the error. */
+/* STEP_AGAIN: back to take_step. REFUSED: with the error. */
 enum next { GO_ON, STEP_AGAIN, WAIT, ANSWERED, REFUSED };
 
 /* ---- before the body ----------------------------------------------------------------------------------------------
@@ -62,8 +62,8 @@ static bool path_matches(const char *pattern, const char *path, struct request *
     return *path == '\0';
 }
 
-/* The first route of the requested path, if this listener serves it; sets the path's label. What it has not is refused
- * once it is known that the request is for this host. */
+/* The first route of the requested path, if this listener serves it; sets the path's label. A path that it lacks is
+ * refused once it is known that the request is for this host. */
 static enum next find_path(struct request *x, struct error *err)
 {
     (void)err;
@@ -89,7 +89,7 @@ static enum next check_host(struct request *x, struct error *err)
     return request_host_check(x, err) == OK ? GO_ON : REFUSED;
 }
 
-/* What to ask for instead of what other servers have there. */
+/* What to ask for instead of a path that other servers have. */
 static const char *instead_of(const char *path)
 {
 #define CHATS \
@@ -202,7 +202,7 @@ static enum next check_headers(struct request *x, struct error *err)
     return st == OK ? GO_ON : REFUSED;
 }
 
-static enum next phases_show(struct request *x, struct error *err)
+static enum next show_request(struct request *x, struct error *err)
 {
     (void)err;
     request_show(x);
@@ -267,7 +267,7 @@ static enum next (*const phases[])(struct request *x, struct error *err) = {
     find_method,    /* what the route takes */
     check_key,      /* who asks, and may they call this API? their rate of requests */
     check_headers,  /* query, types, length */
-    phases_show,    /* to those who ask what is under way */
+    show_request,   /* to those who ask what is under way */
     await_body,     /* the body */
     check_room,     /* in the queue, before any work is spent on it */
     take_step,      /* the route's own: model, limits and fields; it begins a job, or answers */
@@ -276,13 +276,13 @@ static enum next (*const phases[])(struct request *x, struct error *err) = {
     submit,         /* pictures to the threads that decode, others into the engine's queue */
     await_job,      /* done, or its first bytes are there: the step that it named answers */
 };
-enum { STEP = 10 }; /* take_step's place, which a request comes back to with each job */
+enum { STEP = 10 }; /* take_step's index: a request comes back to it with each job */
 
 void phases_run(struct request *x)
 {
     struct error err;
     enum next next = GO_ON;
-    while (next <= STEP_AGAIN) {
+    while (next == GO_ON || next == STEP_AGAIN) {
         next = phases[x->phase](x, &err);
         if (next == GO_ON)
             x->phase++;

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <nettle/base64.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

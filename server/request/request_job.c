@@ -2,7 +2,6 @@
 #include "server/request/request_job.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "config/settings.h"
 #include "server/core/clock.h"

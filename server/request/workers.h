@@ -2,7 +2,7 @@
  * decoded and fitted before it, drawn and encoded after it, so that neither the threads that serve connections nor the
  * engine's do that; and sessions are read and written where they are kept, in a pool of its own.
  *
- *     workers_submit -> waits -> preprocess -> the engine's queue -> engine -> job_finish -> waits -> postprocess -> done
+ *     workers_submit -> waits -> preprocess -> engine's queue -> engine -> job_finish -> waits -> postprocess -> done
  *
  * What is quickly done is preprocessed at once by the thread that submits. All memory for pixels comes out of one
  * budget, pictures_memory_max_mb. A worker begins to preprocess a job only when there is room in it and when the engine

@@ -1,6 +1,5 @@
 /* sessions_table.c - the table of sessions, and the list of those that are idle. All but sessions_enter and what is
  * told without it is under the lock. */
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
  * One lock, a leaf, which is never held while something is waited for. */
 #include "server/session/store_redis.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <nettle/base16.h>
 #include <pthread.h>

@@ -207,7 +207,7 @@ static void a_size_is_resized_in_proportion_and_cropped(void **state)
         const struct picture_options wish = {.shorter = cases[i].resize_to};
         assert_int_equal(picture_decode(&whole, jpeg, size, &wish, NULL), OK);
         assert_int_equal(picture_prepare(pixels, cases[i].width, cases[i].height, &whole, cases[i].resize_to,
-                                       INTERPOLATION_BICUBIC, NULL),
+                                         INTERPOLATION_BICUBIC, NULL),
                          OK);
         classify_pixels(cases[i].model, pixels, cases[i].height, cases[i].width, p);
         (void)snprintf(path, sizeof path, "/classify?model=%s&size=%s", cases[i].model, cases[i].size);

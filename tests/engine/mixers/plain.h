@@ -35,9 +35,9 @@ static inline double plain_mean(const double *z, const float *v, size_t stride, 
 
 /* AFT (Zhai et al. 2021, eq. 2; with heads eq. 6), channel c of position t:
  *     y_tc = sigmoid(q_tc) sum_s exp(k_sh + w_hts) v_sc / sum_s exp(k_sh + w_hts)
- * w [heads, tokens, tokens], minus infinity where t does not see s; the keys are the heads', or with `keys` the
- * channels'. */
-static inline void plain_aft(double *y, const struct plain_input *in, const double *w, size_t heads, bool keys,
+ * w [heads, tokens, tokens], minus infinity where t does not see s; the keys are the heads', or, `per_channel`,
+ * the channels'. */
+static inline void plain_aft(double *y, const struct plain_input *in, const double *w, size_t heads, bool per_channel,
                              bool gate)
 {
     const size_t n = in->tokens, d = in->dim;
@@ -46,7 +46,7 @@ static inline void plain_aft(double *y, const struct plain_input *in, const doub
         for (size_t c = 0; c < d; c++) {
             const size_t head = c / (d / heads);
             for (size_t s = 0; s < n; s++)
-                z[s] = (double)in->k[s * in->stride + (keys ? c : head)] + w[(head * n + t) * n + s];
+                z[s] = (double)in->k[s * in->stride + (per_channel ? c : head)] + w[(head * n + t) * n + s];
             y[t * d + c] = plain_mean(z, in->v + c, in->stride, n);
             if (gate)
                 y[t * d + c] *= plain_sigmoid((double)in->q[t * in->stride + c]);

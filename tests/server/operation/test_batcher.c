@@ -328,7 +328,7 @@ static struct job *submit_picture(struct party *p, uint64_t seed, uint64_t deadl
     job_take_model(j, e);
     assert_int_equal(classify_begin(j, &err), OK);
     classify_job_of(j)->in.list[classify_job_of(j)->in.count++] = in;
-    assert_int_equal(classify_make_room(j, false, &err), OK);
+    assert_int_equal(classify_make_outputs(j, false, &err), OK);
     assert_int_equal(job_defer(j, drop, &classify_job_of(j)->in, &err), OK);
     party_init(p);
     job_attach(j, &waiter);

@@ -81,7 +81,7 @@ static struct job *classify(struct hosted_model *e, const struct picture_input *
     assert_int_equal(classify_begin(j, &err), OK);
     for (uint32_t i = 0; i < count; i++)
         classify_job_of(j)->in.list[classify_job_of(j)->in.count++] = in[i];
-    assert_int_equal(classify_make_room(j, false, &err), OK);
+    assert_int_equal(classify_make_outputs(j, false, &err), OK);
     assert_int_equal(job_defer(j, drop, &classify_job_of(j)->in, &err), OK);
     return j;
 }
@@ -137,7 +137,7 @@ static uint32_t expect_batch_in_parts(struct stage *s, const char *who, uint64_t
         const uint8_t *batch[1] = {classify_job_of(j)->in.list[0].pixels};
         if (c->input == INPUT_IMAGE)
             engine_pictures_begin(s->hosted->engine, batch, 1, classify_job_of(j)->in.list[0].height,
-                                classify_job_of(j)->in.list[0].width);
+                                  classify_job_of(j)->in.list[0].width);
         else
             engine_texts_begin(s->hosted->engine, batch, 1, classify_job_of(j)->in.list[0].width);
         while (!engine_batch_step(s->hosted->engine))
