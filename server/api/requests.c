@@ -63,8 +63,8 @@ static void requests_fill(struct row *r, struct request *x)
     copy(r->key, sizeof r->key, auth_name(&x->grant));
     request_client(x, r->client);
     r->has_job = r->job.state != JOB_NONE;
-    if (r->has_job && x->job.model != NULL)
-        copy(r->model, sizeof r->model, x->job.model->model->name);
+    if (r->has_job && r->job.model != NULL)
+        copy(r->model, sizeof r->model, r->job.model->model->name);
     r->state = state_of(request_stage(x), r);
 }
 

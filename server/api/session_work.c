@@ -102,8 +102,10 @@ enum status session_work_run(struct request *x, struct session_work *k, session_
 {
     const struct service *s = x->service;
     struct job *j = &x->job;
-    if (job_begin(j, &job_kind_work, 0, err) == NULL)
+    if (job_begin(j, &job_kind_work, 0, err) == NULL) {
+        session_work_let_go(k);
         return ERR_NOMEM;
+    }
     j->work.arg = k;
     j->work.postprocess = postprocess;
     j->work.postprocess_ns = STORED_NS;
@@ -115,9 +117,9 @@ enum status session_work_run(struct request *x, struct session_work *k, session_
         return OK;
     }
     session_work_let_go(k);
-    return error_set(err, st,
-                     st == ERR_FULL ? "too many requests wait for stored sessions; try again later"
-                                    : "the server is shutting down");
+    if (st == ERR_FULL)
+        return error_set(err, st, "too many requests wait for stored sessions; try again later");
+    return st == ERR_UNAVAILABLE ? error_set(err, st, "the server is shutting down") : st;
 }
 
 enum status session_work_done(struct session_work **ret, struct request *x, struct error *err)

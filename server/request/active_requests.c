@@ -46,25 +46,26 @@ void active_leave(struct request *x)
 /* ---- another request's thread ----------------------------------------------------------------------------------- */
 
 /* Up to `end`; NULL: all. */
-static void see_until(struct requests *all, const struct request *end, request_see *see, void *arg)
+static void see_until(struct requests *all, const struct http *http, const struct request *end, request_see *see,
+                      void *arg)
 {
     struct request *x;
     (void)pthread_mutex_lock(&all->active.lock);
     for (x = TAILQ_FIRST(&all->active.list); x != end; x = TAILQ_NEXT(x, link))
         see(arg, x);
     (void)pthread_mutex_unlock(&all->active.lock);
-    mailbox_notify(all->http->mailboxes); /* of what request_cancel has resumed */
+    mailbox_notify(http->mailboxes); /* of what request_cancel has resumed */
 }
 
 void requests_see_before(struct request *asker, request_see *see, void *arg)
 {
     assert(asker->is_shown);
-    see_until(asker->all, asker, see, arg);
+    see_until(asker->all, asker->http, asker, see, arg); /* all->http may not be there yet */
 }
 
 void requests_see_all(struct requests *all, request_see *see, void *arg)
 {
-    see_until(all, NULL, see, arg);
+    see_until(all, all->http, NULL, see, arg);
 }
 
 enum request_stage request_stage(const struct request *x)
@@ -74,8 +75,8 @@ enum request_stage request_stage(const struct request *x)
 
 void request_cancel(struct request *x, enum status st)
 {
-    job_cancel(&x->job, st); /* or the one to come, see request_await */
-    const enum job_state state = job_look(&x->job).state;
+    const enum job_state state = job_look(&x->job).state; /* first: a stream that ends by this is not cut */
+    job_cancel(&x->job, st);                              /* or the one to come, see request_await */
     if ((state == JOB_NONE || state == JOB_DONE) && request_stage(x) != REQUEST_WORKING) /* as if it were late */
         watcher_set_time(x->http->watcher, &x->connection->watch, clock_now_ns());
 }

@@ -86,17 +86,22 @@ enum status authorise(struct request *x, struct error *err)
 static uint64_t generated_of(void *job, bool *ended)
 {
     const struct job_look look = job_look(job);
-    *ended = look.state == JOB_DONE || look.state == JOB_NONE; /* the queue did not accept it */
+    *ended = look.state == JOB_DONE;
     return look.generated;
 }
 
-void authorise_end(struct request *x, uint64_t generated, bool had_job)
+void authorise_no_job(struct request *x)
 {
-    const uint64_t bytes = x->body.received + generated;
+    x->picture_bytes = 0;
+    auth_use_end(&x->grant, clock_now_ns(), x->body.received);
+}
+
+void authorise_end(struct request *x, uint64_t bytes)
+{
     if (x->grant.key == NULL)
         return;
     metrics_counter_add(METRIC_KEY_BYTES, auth_metrics_label(&x->grant), bytes);
-    auth_use_end(&x->grant, clock_now_ns(), bytes + (had_job ? x->picture_bytes : 0));
+    auth_use_end(&x->grant, clock_now_ns(), bytes + x->picture_bytes);
     auth_release(&x->grant);
 }
 

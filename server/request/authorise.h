@@ -17,9 +17,10 @@ enum status authorise(struct request *x, struct error *err);
  * rate limit, and from then on those that it generates. Errors: as authorise_priority; ERR_RATE: the key's requests
  * already have too much ahead of them. */
 enum status authorise_job(struct request *x, struct error *err);
-/* At the request's end: account for the bytes that it received and generated, as far as that is not done yet, and, if
- * it had a job, for its pictures. */
-void authorise_end(struct request *x, uint64_t generated, bool had_job);
+/* No job is accepted: only what was received counts. */
+void authorise_no_job(struct request *x);
+/* At the request's end: account for the bytes that it received and generated, as far as that is not done yet. */
+void authorise_end(struct request *x, uint64_t bytes);
 /* May the request use the model `name`, which it calls `asked`, as the message does? Errors: ERR_FORBIDDEN. */
 enum status authorise_model(const struct request *x, const char *name, const char *asked, struct error *err);
 /* The highest priority that the request may ask for. */

@@ -59,7 +59,6 @@ void request_await(struct request *x, request_step *next)
 {
     const struct job_waiter waiter = {suspend, resume, x};
     struct job *j = &x->job;
-    watcher_remove(x->http->watcher, &x->watch); /* of the job before */
     x->step = next;
     job_attach(j, &waiter);
     x->watch = (struct watch){.notify = watch_request, .arg = x, .fd = x->connection->fd, .due_ns = j->deadline_ns};
@@ -67,6 +66,15 @@ void request_await(struct request *x, request_step *next)
         job_cancel(j, ERR_NOMEM); /* unwatched it could outlive its client */
     if (job_cancelled(j) != OK)   /* before there was a job */
         job_cancel(j, job_cancelled(j));
+}
+
+bool request_is_ready(struct request *x)
+{
+    if (!job_await(&x->job))
+        return false;
+    if (job_is_done(&x->job)) /* its deadline is no other job's */
+        watcher_remove(x->http->watcher, &x->watch);
+    return true;
 }
 
 void request_watch_silence(struct request *x)

@@ -100,15 +100,29 @@ enum status job_defer(struct job *j, void (*fn)(void *arg), void *arg, struct er
     return OK;
 }
 
+void job_undo(struct job *j, const struct job_block *since)
+{
+    for (struct job_block *b = j->memory; b != since; b = b->next) {
+        void (*fn)(void *arg) = b->fn;
+        b->fn = NULL;
+        if (fn != NULL)
+            fn(b->arg);
+    }
+}
+
 void job_take_model(struct job *j, struct hosted_model *model)
 {
     assert(j->model == NULL);
+    (void)pthread_mutex_lock(&j->lock); /* others may look */
     j->model = model;
+    (void)pthread_mutex_unlock(&j->lock);
 }
 
 void *job_begin(struct job *j, const struct job_kind *kind, size_t bytes, struct error *err)
 {
+    int late = ERR_TIMEOUT;
     void *op = job_alloc(j, bytes, err);
+    (void)atomic_compare_exchange_strong(&j->cancelled, &late, OK); /* the job before was; each has its time */
     assert(j->state == JOB_NONE || j->state == JOB_DONE);
     (void)pthread_mutex_lock(&j->lock); /* others may look */
     j->kind = kind;
@@ -264,7 +278,8 @@ struct job_look job_look(struct job *j)
         .first_ns = j->result.first_ns,
         .generated = j->result.generated,
         .deadline_ns = j->deadline_ns,
-        .resumable = j->resumable,
+        .resumable = j->state != JOB_NONE && j->resumable, /* what is being made is its thread's alone */
+        .model = j->model,
     };
     (void)pthread_mutex_unlock(&j->lock);
     return look;

@@ -151,6 +151,9 @@ void *job_alloc(struct job *j, size_t bytes, struct error *err);
  * nothing was noted. */
 enum status job_defer(struct job *j, void (*fn)(void *arg), void *arg, struct error *err);
 
+/* Call now what job_defer was told since j->memory was `since`; it is not called again. Nobody works for the job. */
+void job_undo(struct job *j, const struct job_block *since);
+
 /* The model that it is for, once and for all; takes over a reference of the caller's. */
 void job_take_model(struct job *j, struct hosted_model *model);
 /* What is to be done next: nothing else is under way. Clears what the last one had, and returns `bytes` of job_alloc
@@ -195,6 +198,7 @@ struct job_look {
     uint32_t generated;                /* elements of a text or picture, done or not */
     uint64_t deadline_ns;
     bool resumable;
+    const struct hosted_model *model; /* NULL: none yet */
 };
 struct job_look job_look(struct job *j);
 

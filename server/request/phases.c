@@ -254,7 +254,16 @@ static enum next submit(struct request *x, struct error *err)
 static enum next await_job(struct request *x, struct error *err)
 {
     (void)err;
-    return job_await(&x->job) ? STEP_AGAIN : WAIT;
+    return request_is_ready(x) ? STEP_AGAIN : WAIT;
+}
+
+/* Nobody works for it: what was taken for its job is given back before the client can know, and ask again. */
+static void give_up(struct request *x)
+{
+    if (job_look(&x->job).state != JOB_NONE)
+        return;
+    authorise_no_job(x);
+    job_undo(&x->job, x->created);
 }
 
 /* ---- all -------------------------------------------------------------------------------------------------------- */
@@ -289,8 +298,10 @@ void phases_run(struct request *x)
         else if (next == STEP_AGAIN)
             x->phase = STEP;
     }
-    if (next == REFUSED)
+    if (next == REFUSED) {
+        give_up(x);
         reply_send_error(x, &err);
+    }
     assert((next == WAIT) == (x->status == 0));
 }
 

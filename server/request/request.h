@@ -98,6 +98,7 @@ struct request {
     bool keeps_body;           /* whoever works for it still reads the body, and drops it */
     struct watch watch;        /* the watcher's */
     struct http_mail mail;     /* posted when the job has news */
+    struct job_block *created; /* what its job had when it began */
     atomic_int stage;          /* enum request_stage */
     TAILQ_ENTRY(request) link; /* among the active ones, whose lock guards it */
     bool is_shown;             /* it is among them */

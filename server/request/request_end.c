@@ -162,5 +162,5 @@ void phases_end(struct request *x)
     count(x, had_job, status, outcome);
     if (x->service->settings->log_requests)
         log_end(x, &look, status, outcome);
-    authorise_end(x, look.generated, had_job);
+    authorise_end(x, x->body.received + look.generated);
 }

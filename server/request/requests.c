@@ -57,6 +57,7 @@ static struct request *create(const struct http_loop *l, struct MHD_Connection *
         job_release(&x->job);
         return NULL;
     }
+    x->created = x->job.memory;
     x->service = all->service;
     x->all = all;
     x->http = l->http;

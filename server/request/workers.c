@@ -452,7 +452,6 @@ enum status workers_submit(struct workers *w, struct job *j, struct queue *engin
     k->hand_off = hand_off;
     k->engine = engine;
     k->lane = lane;
-    j->deadline_ns = deadline_ns;
     enum status st = check_bytes(w, k->preprocess_bytes, err);
     if (st == OK)
         st = check_bytes(w, k->postprocess_bytes, err);
