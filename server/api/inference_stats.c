@@ -8,30 +8,29 @@
 #include "server/access/auth.h"
 #include "server/api/inference.h"
 #include "server/api/route_table.h"
-#include "server/api/routes.h"
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "server/request/route.h"
 #include "server/request/service.h"
 
 /* Do requests there ask a model to compute something? What sessions are begun with is fed, but not answered. */
-static bool computes(const struct route_info *r)
+static bool computes(const struct route *r)
 {
     static const char sessions[] = "/v1/sessions";
     return strcmp(r->method, "POST") == 0 && r->api != API_ADMIN && strncmp(r->path, sessions, strlen(sessions)) != 0;
 }
 
 /* The answers to all that asked the model to compute. */
-static struct metrics_answered answered_of(const struct service *s, unsigned label)
+static struct metrics_answered answered_of(const struct routes *routes, unsigned label)
 {
     struct metrics_answered all = {0, 0};
-    struct route_info r, before = {.path = NULL};
     unsigned endpoint = 0;
-    for (size_t i = 0; routes_at(i, s->settings, &r); before = r, i++) {
-        endpoint += before.path != NULL && strcmp(before.path, r.path) != 0;
-        if (!computes(&r))
+    for (const struct route *r = routes->list; r < routes->list + routes->count; r++) {
+        endpoint += r > routes->list && route_begins_path(routes, r);
+        if (!computes(r))
             continue;
         const struct metrics_answered here = metrics_requests_read(endpoint, label);
         all.good += here.good;
@@ -49,7 +48,7 @@ static json_t *describe_time(struct metrics_observed o)
 static void add_counts(json_t *to, const struct service *s, const struct hosted_model *e)
 {
     const unsigned label = e->metrics_label;
-    const struct metrics_answered answered = answered_of(s, label);
+    const struct metrics_answered answered = answered_of(s->routes, label);
     const struct metrics_observed batches = metrics_histogram_read(METRIC_BATCH_SIZE, label),
                                   blocks = metrics_histogram_read(METRIC_ENCODE_BLOCK, label),
                                   prefills = metrics_histogram_read(METRIC_PREFILL, label),

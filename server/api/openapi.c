@@ -23,9 +23,11 @@
 #include "config/limits.h"
 #include "config/settings.h"
 #include "config/status.h"
+#include "server/api/route_table.h"
 #include "server/api/routes.h"
 #include "server/fields/fields.h"
 #include "server/request/reply.h"
+#include "server/request/route.h"
 
 /* The bytes of openapi.json, from openapi_text to openapi_end. */
 __asm__(".section .rodata\n"
@@ -186,28 +188,27 @@ static json_t *schema_of_list(struct maker *m, const char *name, const json_t *r
 }
 
 /* A parameter of the query for each field. */
-static void add_query(struct maker *m, json_t *operation, const struct route_info *r)
+static void add_query(struct maker *m, json_t *operation, const struct route *r)
 {
-    const struct field_list *list = r->query;
-    json_t *parameters = list != NULL ? under(operation, "parameters", json_array) : NULL;
-    const json_t *notes = list != NULL ? json_object_get(m->fields, r->query_name) : NULL;
-    for (size_t i = 0; list != NULL && i < list->count; i++) {
-        const struct field *f = &list->table[i];
+    const json_t *notes = json_object_get(m->fields, r->query_name);
+    for (size_t i = 0; i < r->query->count; i++) {
+        const struct field *f = &r->query->table[i];
         json_t *schema = schema_of_field(m, f, json_object_get(notes, f->name)), *about = take(schema, "description");
-        json_append(parameters, json_pack("{s:s, s:s, s:o, s:o}", "name", f->name, "in", "query", "description", about,
-                                          "schema", schema));
+        json_append(
+            under(operation, "parameters", json_array),
+            json_pack("{s:s, s:s, s:o, s:o}", "name", f->name, "in", "query", "description", about, "schema", schema));
     }
 }
 
 /* ---- bodies ---------------------------------------------------------------------------------------------------- */
 
-static void expand_body(struct maker *m, json_t *operation, const struct route_info *r)
+static void expand_body(struct maker *m, json_t *operation, const struct route *r)
 {
     const char *type;
     json_t *body = json_object_get(operation, "requestBody"), *media;
-    const struct field_list *described = NULL;
+    const struct field_list *described = &no_fields;
     if (body != NULL)
-        json_put(body, "required", json_boolean(r->needs_body));
+        json_put(body, "required", json_boolean(r->body == BODY));
     json_object_foreach(json_object_get(body, "content"), type, media)
     {
         json_t *name = take(media, "x-fields"), *required = take(media, "x-required");
@@ -228,10 +229,10 @@ static void expand_body(struct maker *m, json_t *operation, const struct route_i
 /* ---- keys ------------------------------------------------------------------------------------------------------ */
 
 /* Which of the schemes are accepted; {} stands for no key. */
-static void add_security(struct maker *m, json_t *operation, const struct route_info *r)
+static void add_security(struct maker *m, json_t *operation, const struct route *r)
 {
     json_t *ways = json_array();
-    if (r->needs_key) {
+    if (route_needs_key(r, m->settings)) {
         json_append(ways, json_pack("{s:[]}", "bearer"));
         json_append(ways, json_pack("{s:[]}", "header"));
         if (strcmp(m->settings->keys_file, "off") == 0)
@@ -306,7 +307,7 @@ static void add_components(struct maker *m)
     }
 }
 
-static void add_error(json_t *responses, const struct route_info *r, unsigned status)
+static void add_error(json_t *responses, const struct route *r, unsigned status)
 {
     char key[16], name[NAME_MAX_BYTES];
     (void)snprintf(key, sizeof key, "%u", status);
@@ -315,7 +316,7 @@ static void add_error(json_t *responses, const struct route_info *r, unsigned st
         json_put(responses, key, reference("responses/", name));
 }
 
-static void expand_responses(json_t *operation, const struct route_info *r)
+static void expand_responses(const struct maker *m, json_t *operation, const struct route *r)
 {
     json_t *responses = under(operation, "responses", json_object), *errors = take(operation, "x-errors"), *value;
     const char *key;
@@ -328,15 +329,15 @@ static void expand_responses(json_t *operation, const struct route_info *r)
     add_error(responses, r, status_http(ERR_ARGUMENT));
     add_error(responses, r, status_http(ERR_FORBIDDEN)); /* of request_host.c */
     add_error(responses, r, status_http(ERR_URL));
-    if (r->needs_key) {
+    if (route_needs_key(r, m->settings)) {
         add_error(responses, r, status_http(ERR_KEY));
         add_error(responses, r, status_http(ERR_RATE));
     }
-    if (r->takes_body) {
+    if (r->body != NO_BODY) {
         add_error(responses, r, status_http(ERR_TOO_LARGE));
         add_error(responses, r, status_http(ERR_MEDIA_TYPE)); /* or a Content-Encoding */
     }
-    if (r->needs_body)
+    if (r->body == BODY)
         add_error(responses, r, status_http(ERR_LENGTH));
     json_array_foreach(errors, i, value) add_error(responses, r, (unsigned)json_integer_value(value));
     json_decref(errors);
@@ -396,7 +397,7 @@ static json_t *operation_id(const char *method, const char *path)
 }
 
 /* A method in lower case, as openapi.json has it. */
-static void lower_method(char method[16], const struct route_info *r)
+static void lower_method(char method[16], const struct route *r)
 {
     size_t i = 0;
     for (; r->method[i] != '\0' && i + 1 < 16; i++)
@@ -405,7 +406,7 @@ static void lower_method(char method[16], const struct route_info *r)
 }
 
 /* Describe what this listener serves, and drop what another does. */
-static void make_operation(struct maker *m, const struct route_info *r, bool is_served)
+static void make_operation(struct maker *m, const struct route *r, bool admin)
 {
     static const char *const tags[] = {
         [API_NATIVE] = "native",       [API_OPEN] = "health", [API_OPENAI] = "openai",
@@ -415,7 +416,7 @@ static void make_operation(struct maker *m, const struct route_info *r, bool is_
     const char *path;
     json_t *item = find_item(m, r->path, &path);
     lower_method(method, r);
-    if (!is_served) {
+    if (!route_is_served(r, admin)) {
         (void)json_object_del(item, method);
         if (json_object_size(item) == 0)
             (void)json_object_del(json_object_get(m->doc, "paths"), path);
@@ -432,7 +433,7 @@ static void make_operation(struct maker *m, const struct route_info *r, bool is_
     add_segments(operation, path);
     add_query(m, operation, r);
     expand_body(m, operation, r);
-    expand_responses(operation, r);
+    expand_responses(m, operation, r);
 }
 
 /* ---- the document ---------------------------------------------------------------------------------------------- */
@@ -441,7 +442,6 @@ json_t *openapi_describe(const struct settings *s, bool admin)
 {
     struct maker m = {.settings = s};
     bool lacked_memory;
-    struct route_info r;
     m.doc = json_scan(openapi_text, (size_t)(openapi_end - openapi_text), JSON_REJECT_DUPLICATES, NULL, &lacked_memory);
     if (m.doc == NULL)
         return NULL;
@@ -449,8 +449,8 @@ json_t *openapi_describe(const struct settings *s, bool admin)
     m.errors = take(m.doc, "x-errors");
     json_put(json_object_get(m.doc, "info"), "version", json_string(AFTD_VERSION));
     add_components(&m);
-    for (size_t i = 0; routes_at(i, s, &r); i++)
-        make_operation(&m, &r, routes_serves(r.path, r.api, admin));
+    for (size_t i = 0; i < api_routes.count; i++)
+        make_operation(&m, &api_routes.list[i], admin);
     json_decref(m.fields);
     json_decref(m.errors);
     return m.doc;

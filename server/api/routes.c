@@ -26,30 +26,6 @@ size_t routes_paths(const char *out[METRICS_ENDPOINTS_MAX])
     return count;
 }
 
-bool routes_serves(const char *path, enum api_kind api, bool is_admin)
-{
-    return route_is_served(&(struct route){.path = path, .api = api}, is_admin);
-}
-
-bool routes_at(size_t i, const struct settings *s, struct route_info *ret)
-{
-    if (i >= ROUTE_COUNT)
-        return false;
-    const struct route *r = &rows[i];
-    *ret = (struct route_info){
-        .method = r->method,
-        .path = r->path,
-        .api = r->api,
-        .takes_body = r->body != NO_BODY,
-        .needs_body = r->body == BODY,
-        .needs_key = route_needs_key(r, s),
-        .query = r->query->count > 0 ? r->query : NULL,
-        .fields = r->fields->count > 0 ? r->fields : NULL,
-        .query_name = r->query->count > 0 ? r->query_name : NULL,
-    };
-    return true;
-}
-
 const struct field_list *routes_fields(const char *name)
 {
     for (size_t i = 0; i < ROUTE_COUNT; i++) {

@@ -6,10 +6,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "config/status.h"
 #include "server/access/api_kind.h"
-#include "server/request/request.h"
 
 struct field_list;
+struct request;
 struct settings;
 
 enum route_body { NO_BODY, BODY, MAYBE_BODY };
@@ -22,8 +23,8 @@ struct route {
     unsigned types; /* that the body may be declared as (request_head.h) */
     size_t most;    /* bytes that the body may be declared to have */
     enum route_use use;
-    request_step *step;
-    const struct field_list *query;  /* the parameters of its query; empty: none */
+    enum status (*step)(struct request *x, struct error *err); /* a request_step (request.h) */
+    const struct field_list *query;                            /* the parameters of its query; empty: none */
     const struct field_list *fields; /* of its body's JSON object; empty: there is none, or it is not read by a list */
     const char *query_name, *fields_name; /* of the lists, as openapi.json has them */
 };

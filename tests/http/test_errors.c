@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "config/limits.h"
-#include "config/settings.h"
 #include "server/api/routes.h"
+#include "server/request/route.h"
 #include "tests/support/administration.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
@@ -330,36 +330,33 @@ static void a_task_that_no_model_is_for_is_refused(void **state)
 /* Every route refuses parameters that it does not know, except those that are open to all. */
 static void a_parameter_that_a_route_does_not_know_is_refused(void **state)
 {
-    struct settings settings;
-    struct route_info route;
     unsigned refused = 0, ignored = 0;
     (void)state;
-    settings_init(&settings);
     start(NULL, NULL);
-    for (size_t i = 0; routes_at(i, &settings, &route); i++) {
+    for (size_t i = 0; i < api_routes.count; i++) {
+        const struct route *route = &api_routes.list[i];
         char path[256];
         struct reply r;
         size_t used = 0;
-        for (const char *at = route.path; *at != '\0';
+        for (const char *at = route->path; *at != '\0';
              at += *at == '{' ? 2 : 1) /* text, or a version that is not there */
             used += (size_t)snprintf(path + used, sizeof path - used, *at == '{' ? "text" : "%c", *at);
         (void)snprintf(path + used, sizeof path - used, "?surely=unknown");
-        const bool posts = strcmp(route.method, "POST") == 0;
-        client_call(
-            &administered,
-            &(struct request){.method = route.method,
-                              .path = path,
-                              .body = posts ? "{}" : NULL,
-                              .size = 2,
-                              .port = routes_serves(route.path, route.api, false) ? 0 : administered.admin_port},
-            &r);
-        if (route.api == API_OPEN && strstr(route.path, "{}") == NULL) {
+        const bool posts = strcmp(route->method, "POST") == 0;
+        client_call(&administered,
+                    &(struct request){.method = route->method,
+                                      .path = path,
+                                      .body = posts ? "{}" : NULL,
+                                      .size = 2,
+                                      .port = route_is_served(route, false) ? 0 : administered.admin_port},
+                    &r);
+        if (route->api == API_OPEN && strstr(route->path, "{}") == NULL) {
             ignored++;
             assert_int_equal(r.status, 200);
-        } else if (strncmp(route.path, "/v2", 3) == 0) {
+        } else if (strncmp(route->path, "/v2", 3) == 0) {
             refused++;
             assert_inference_error(&r, 400, "there is no parameter \"surely\" here");
-        } else if (route.api != API_OPEN) {
+        } else if (route->api != API_OPEN) {
             refused++;
             reply_assert_error(&r, 400, "invalid_value", "surely", "there is no parameter \"surely\" here");
         }

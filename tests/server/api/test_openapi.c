@@ -15,6 +15,7 @@
 #include "server/api/openapi.h"
 #include "server/api/routes.h"
 #include "server/fields/fields.h"
+#include "server/request/route.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/program.h"
@@ -103,10 +104,9 @@ static void expect_routes(json_t *described, bool admin)
     size_t routes = 0, operations = 0;
     const char *path, *method;
     json_t *item, *operation;
-    struct route_info r;
     visit(described, "", refuse_left_over);
-    for (size_t i = 0; routes_at(i, &settings, &r); i++)
-        routes += routes_serves(r.path, r.api, admin) ? 1 : 0;
+    for (size_t i = 0; i < api_routes.count; i++)
+        routes += route_is_served(&api_routes.list[i], admin) ? 1 : 0;
     json_object_foreach(json_object_get(described, "paths"), path, item)
     {
         json_object_foreach(item, method, operation)
