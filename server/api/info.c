@@ -9,7 +9,6 @@
 #include "config/list.h"
 #include "config/settings.h"
 #include "server/api/inference.h"
-#include "server/api/openapi.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
@@ -147,10 +146,8 @@ enum status api_metrics(struct request *x, struct error *err)
 
 enum status api_openapi(struct request *x, struct error *err)
 {
-    char *text = strdup(openapi_text_of(x->service->openapi, x->is_admin));
     (void)err;
-    return text != NULL ? request_reply(x, 200, "application/json", text, strlen(text))
-                        : reply_send_json(x, 200, NULL); /* says that memory is short */
+    return reply_send_text(x, 200, strdup(x->service->openapi[x->is_admin]));
 }
 
 static enum status check_life(const struct service *s, struct error *err)

@@ -71,46 +71,30 @@ static json_t *take(json_t *object, const char *key)
 
 /* ---- fields ---------------------------------------------------------------------------------------------------- */
 
-static json_t *whole_number(double value)
-{
-    return json_integer((json_int_t)value);
-}
-
 /* The schema that kind and range give. */
 static json_t *schema_of_kind(struct maker *m, const struct field *f)
 {
     const double max = fields_max(f, m->settings);
-    json_t *schema = json_object();
     switch (f->kind) {
     case FIELD_NAME:
-        json_put(schema, "pattern", json_string("^[^\\u0000]*$"));
-        /* fall through */
     case FIELD_TEXT: /* lengths count characters, which have a byte or more */
-        json_put(schema, "type", json_string("string"));
-        json_put(schema, "minLength", json_integer(f->min > 0 ? 1 : 0));
-        json_put(schema, "maxLength", whole_number(max));
-        break;
+        return json_pack("{s:s*, s:s, s:i, s:I}", "pattern", f->kind == FIELD_NAME ? "^[^\\u0000]*$" : NULL, "type",
+                         "string", "minLength", f->min > 0, "maxLength", (json_int_t)max);
     case FIELD_INTEGER:
-        json_put(schema, "type", json_string("integer"));
-        json_put(schema, "minimum", whole_number(f->min));
-        json_put(schema, "maximum", whole_number(max));
-        break;
+        return json_pack("{s:s, s:I, s:I}", "type", "integer", "minimum", (json_int_t)f->min, "maximum",
+                         (json_int_t)max);
     case FIELD_NUMBER:
-        json_put(schema, "type", json_string("number"));
-        json_put(schema, f->exclusive ? "exclusiveMinimum" : "minimum", json_real(f->min));
-        json_put(schema, "maximum", json_real(max));
-        break;
+        return json_pack("{s:s, s:f, s:f}", "type", "number", f->exclusive ? "exclusiveMinimum" : "minimum", f->min,
+                         "maximum", max);
     case FIELD_SWITCH:
-        json_put(schema, "type", json_string("boolean"));
-        break;
+        return json_pack("{s:s}", "type", "boolean");
     case FIELD_WORD: /* openapi.json should have said it */
     case FIELD_LIST:
     case FIELD_OBJECT:
     case FIELD_OTHER:
-        json_put(schema, "x-undocumented", json_true());
         break;
     }
-    return schema;
+    return json_pack("{s:b}", "x-undocumented", 1);
 }
 
 /* note: what openapi.json says about the field, or NULL. */
@@ -456,38 +440,10 @@ json_t *openapi_describe(const struct settings *s, bool admin)
     return m.doc;
 }
 
-/* ---- its text -------------------------------------------------------------------------------------------------- */
-
-struct openapi_text {
-    char *texts[2]; /* by whether it is the admin listener's */
-};
-
-enum status openapi_text_create(struct openapi_text **ret, const struct settings *s, struct error *err)
+char *openapi_print(const struct settings *s, bool admin)
 {
-    struct openapi_text *t = calloc(1, sizeof *t);
-    for (int admin = 0; t != NULL && admin < 2; admin++) {
-        json_t *whole = openapi_describe(s, admin != 0);
-        t->texts[admin] = json_print(whole, REPLY_JSON_FLAGS);
-        json_decref(whole);
-    }
-    if (t == NULL || t->texts[0] == NULL || t->texts[1] == NULL) {
-        openapi_text_free(t);
-        return error_set(err, ERR_NOMEM, "out of memory for the description of the interface");
-    }
-    *ret = t;
-    return OK;
-}
-
-void openapi_text_free(struct openapi_text *t)
-{
-    if (t == NULL)
-        return;
-    free(t->texts[0]);
-    free(t->texts[1]);
-    free(t);
-}
-
-const char *openapi_text_of(const struct openapi_text *t, bool admin)
-{
-    return t->texts[admin];
+    json_t *whole = openapi_describe(s, admin);
+    char *text = json_print(whole, REPLY_JSON_FLAGS);
+    json_decref(whole);
+    return text;
 }

@@ -4,9 +4,6 @@
 
 #include <jansson.h>
 #include <stdbool.h>
-#include <stddef.h>
-
-#include "config/status.h"
 
 struct settings;
 
@@ -14,12 +11,7 @@ struct settings;
  * json_print then gives NULL. */
 json_t *openapi_describe(const struct settings *s, bool admin);
 
-/* The same as texts, constant. */
-struct openapi_text;
-/* *ret is set only on OK. Errors: ERR_NOMEM. */
-enum status openapi_text_create(struct openapi_text **ret, const struct settings *s, struct error *err);
-void openapi_text_free(struct openapi_text *t); /* NULL is a no-op */
-/* What the admin listener serves, or what the others do; borrowed. */
-const char *openapi_text_of(const struct openapi_text *t, bool admin);
+/* The same as a text, malloc'd; NULL for want of memory. */
+char *openapi_print(const struct settings *s, bool admin);
 
 #endif

@@ -8,7 +8,6 @@ struct auth;
 struct batcher;
 struct hosts;
 struct loader;
-struct openapi_text;
 struct queue;
 struct registry;
 struct reload;
@@ -32,7 +31,7 @@ struct service {
     atomic_bool draining; /* /readyz says so */
     struct auth *keys;    /* NULL: none are required */
     const struct hosts *hosts;
-    struct openapi_text *openapi;
+    char *openapi[2]; /* /openapi.json, by whether it is the admin listener's */
 };
 
 #endif
