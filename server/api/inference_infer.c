@@ -24,6 +24,8 @@
 #include "server/request/request_job.h"
 #include "server/request/service.h"
 
+enum { NUMBERS_MAX = 64 }; /* bytes of "VALUE:INDEX:" of any float and class, with a NUL */
+
 /* The request's state. */
 struct inference {
     struct inference_request request; /* its inputs are freed once the job is made */
@@ -38,89 +40,64 @@ static void clear(void *state)
 
 /* ---- a reply: a JSON head followed by the tensors that are wanted as binary ------------------------------------- */
 
-/* `failed`: memory lacked for what does not go into the JSON, which json_print finds out by itself. */
 struct inference_reply {
     json_t *outputs;
     FILE *binary; /* into bytes */
     char *bytes;
     size_t size;
-    bool failed;
+    long told; /* bytes of the binary part that outputs have */
 };
 
-struct inference_text {
-    const char *text; /* valid UTF-8, for JSON */
-    size_t text_size;
-    const void *bytes; /* the exact bytes, for binary */
-    size_t size;
-};
-static void reply_begin(struct inference_reply *r)
+static enum status reply_begin(struct inference_reply *r, struct error *err)
 {
-    *r = (struct inference_reply){.outputs = json_array()};
+    *r = (struct inference_reply){.outputs = NULL};
     r->binary = open_memstream(&r->bytes, &r->size);
-    r->failed = r->binary == NULL;
+    if (r->binary == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the answer; try again later");
+    r->outputs = json_array();
+    return OK;
 }
 
-/* The binary part's bytes from `before` on belong to this output. Takes `data`, which is NULL for binary output. */
+/* What the binary part has got since the last output belongs to this one. Takes `data`, NULL for binary output. */
 static void add_output(struct inference_reply *r, const char *name, const char *type, bool binary, json_t *data,
-                       long before, size_t rows, size_t columns)
+                       size_t rows, size_t columns)
 {
     json_t *output = json_pack("{s:s, s:s, s:[I]}", "name", name, "datatype", type, "shape", (json_int_t)rows);
+    const long before = r->told;
+    r->told = ftell(r->binary);
     if (columns > 0)
         json_append(json_object_get(output, "shape"), json_integer((json_int_t)columns));
     if (binary)
-        json_put(output, "parameters", json_pack("{s:I}", "binary_data_size", (json_int_t)(ftell(r->binary) - before)));
+        json_put(output, "parameters", json_pack("{s:I}", "binary_data_size", (json_int_t)(r->told - before)));
     else
         json_put(output, "data", data);
     json_append(r->outputs, output);
 }
 
 /* Add an output: numbers [rows, columns]. */
-static void reply_add_numbers(struct inference_reply *r, const char *name, bool binary, const float *values,
-                              size_t rows, size_t columns)
+static void add_numbers(struct inference_reply *r, const struct inference_output *how, const float *values, size_t rows,
+                        size_t columns)
 {
-    if (r->failed)
-        return;
     const size_t count = rows * columns;
-    const long before = ftell(r->binary);
-    json_t *data = binary ? NULL : json_array();
-    if (binary)
+    json_t *data = how->binary ? NULL : json_array();
+    if (how->binary)
         (void)fwrite(values, sizeof *values, count, r->binary); /* what fails, the stream remembers */
-    for (size_t i = 0; i < count && !binary; i++)
+    for (size_t i = 0; i < count && !how->binary; i++)
         json_append(data, json_real((double)values[i]));
-    add_output(r, name, "FP32", binary, data, before, rows, columns);
+    add_output(r, how->name, "FP32", how->binary, data, rows, columns);
 }
 
-/* Add an output: texts, [rows] or, with columns > 0, [rows, columns]. */
-static void reply_add_texts(struct inference_reply *r, const char *name, bool binary,
-                            const struct inference_text *texts, size_t rows, size_t columns)
+/* Add a text to an output: valid UTF-8 to its data or, where that is NULL, the exact bytes to the binary part. */
+static void add_text(struct inference_reply *r, json_t *data, const char *text, size_t text_size, const char *bytes,
+                     size_t size)
 {
-    if (r->failed)
+    const uint32_t length = (uint32_t)size; /* little-endian, like every machine that this runs on */
+    if (data != NULL) {
+        json_append(data, json_stringn(text, text_size));
         return;
-    const size_t count = columns > 0 ? rows * columns : rows;
-    const long before = ftell(r->binary);
-    json_t *data = binary ? NULL : json_array();
-    for (size_t i = 0; i < count; i++) {
-        const struct inference_text *t = &texts[i];
-        const uint32_t size = (uint32_t)t->size; /* little-endian, like every machine that this runs on */
-        if (binary) {
-            (void)fwrite(&size, sizeof size, 1, r->binary);
-            (void)fwrite(t->bytes, 1, t->size, r->binary);
-        } else {
-            json_append(data, json_stringn(t->text, t->text_size));
-        }
     }
-    add_output(r, name, "BYTES", binary, data, before, rows, columns);
-}
-
-/* The head followed by the bytes, malloc'd; NULL for want of memory. */
-static char *join(const char *head, size_t head_size, const char *bytes, size_t size)
-{
-    char *whole = malloc(head_size + size);
-    if (whole == NULL)
-        return NULL;
-    memcpy(whole, head, head_size);
-    memcpy(whole + head_size, bytes, size);
-    return whole;
+    (void)fwrite(&length, sizeof length, 1, r->binary);
+    (void)fwrite(bytes, 1, size, r->binary);
 }
 
 /* Answer and clear. id may be NULL. Returns OK. */
@@ -130,25 +107,24 @@ static enum status reply_finish(struct inference_reply *r, struct request *x, co
     json_t *head = json_pack("{s:s, s:s, s:O}", "model_name", model, "model_version", version, "outputs", r->outputs);
     if (id != NULL)
         json_put(head, "id", json_string(id));
-    r->failed = r->failed || fflush(r->binary) != 0 || ferror(r->binary) != 0;
-    head = json_unless(r->failed, head);
-    char *text = head != NULL && r->size > 0 ? json_print(head, REPLY_JSON_FLAGS) : NULL,
-         *whole = text != NULL ? join(text, strlen(text), r->bytes, r->size) : NULL;
+    head = json_unless(fflush(r->binary) != 0 || ferror(r->binary) != 0, head);
+    char *text = head != NULL && r->size > 0 ? json_print(head, REPLY_JSON_FLAGS) : NULL;
+    const size_t head_size = text != NULL ? strlen(text) : 0;
+    char *whole = text != NULL ? realloc(text, head_size + r->size) : NULL;
     if (whole != NULL) {
         char length[32];
-        (void)snprintf(length, sizeof length, "%zu", strlen(text));
+        memcpy(whole + head_size, r->bytes, r->size);
+        (void)snprintf(length, sizeof length, "%zu", head_size);
         request_add_header(x, "Inference-Header-Content-Length", length);
-        (void)request_reply(x, 200, "application/octet-stream", whole, strlen(text) + r->size);
+        (void)request_reply(x, 200, "application/octet-stream", whole, head_size + r->size);
         json_decref(head);
     } else {
+        free(text);
         (void)reply_send_json(x, 200, json_unless(r->size > 0, head)); /* with bytes there is no memory for the whole */
     }
-    free(text);
-    if (r->binary != NULL)
-        (void)fclose(r->binary);
+    (void)fclose(r->binary);
     free(r->bytes);
     json_decref(r->outputs);
-    *r = (struct inference_reply){.outputs = NULL};
     return OK;
 }
 
@@ -172,26 +148,19 @@ static void add_classification(struct inference_reply *reply, const struct infer
                                const struct model_config *c, const float *values, const float *logits, size_t rows)
 {
     const size_t k = how->classification < c->classes ? how->classification : c->classes;
-    struct inference_text *texts = calloc(rows * k, sizeof *texts);
     struct prediction best[CLASSIFY_TOP_K_MAX];
-    bool failed = texts == NULL;
-    for (size_t i = 0; i < rows * k && !failed; i++) {
-        char *text = NULL;
-        if (i % k == 0)
-            logits_top(best, k, logits + i / k * c->classes, c->classes);
-        const uint32_t index = best[i % k].index;
-        const int size =
-            asprintf(&text, "%f:%u:%s", (double)values[i / k * c->classes + index], index, c->labels[index]);
-        failed = size < 0;
-        if (!failed)
-            texts[i] = (struct inference_text){text, (size_t)size, text, (size_t)size};
+    char text[NUMBERS_MAX + MODEL_LABEL_MAX];
+    json_t *data = how->binary ? NULL : json_array();
+    for (size_t row = 0; row < rows; row++) {
+        logits_top(best, k, logits + row * c->classes, c->classes);
+        for (size_t i = 0; i < k; i++) {
+            const uint32_t index = best[i].index;
+            const size_t size = (size_t)snprintf(text, sizeof text, "%f:%u:%s",
+                                                 (double)values[row * c->classes + index], index, c->labels[index]);
+            add_text(reply, data, text, size, text, size);
+        }
     }
-    if (!failed)
-        reply_add_texts(reply, how->name, how->binary, texts, rows, k);
-    reply->failed |= failed;
-    for (size_t i = 0; i < rows * k && texts != NULL; i++)
-        free((void *)texts[i].bytes);
-    free(texts);
+    add_output(reply, how->name, "BYTES", how->binary, data, rows, k);
 }
 
 static enum status send_reply(struct request *x, struct inference_reply *reply)
@@ -211,15 +180,16 @@ static enum status answer_classes(struct request *x, struct error *err)
     const enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
-    struct inference_reply reply;
-    reply_begin(&reply);
     const struct classify_job *classified = classify_job_of(j);
     const size_t rows = classified->in.count;
     const char *const *names = inference_output_names(c->task);
-    float *probabilities = malloc(rows * c->classes * sizeof *probabilities);
-    for (size_t i = 0; i < rows && probabilities != NULL; i++)
+    struct inference_reply reply;
+    float *probabilities = request_alloc(x, rows * c->classes * sizeof *probabilities, err);
+    if (probabilities == NULL || reply_begin(&reply, err) != OK)
+        return ERR_NOMEM;
+    for (size_t i = 0; i < rows; i++)
         logits_probabilities(probabilities + i * c->classes, classified->logits + i * c->classes, c->classes);
-    for (size_t i = 0; i < INFERENCE_OUTPUTS && probabilities != NULL; i++) {
+    for (size_t i = 0; i < INFERENCE_OUTPUTS; i++) {
         struct inference_output how;
         const float *values = strcmp(names[i], INFERENCE_LOGITS) == 0 ? classified->logits : probabilities;
         if (!wants(&s->request, names[i], &how))
@@ -227,36 +197,40 @@ static enum status answer_classes(struct request *x, struct error *err)
         if (how.classification > 0)
             add_classification(&reply, &how, c, values, classified->logits, rows);
         else
-            reply_add_numbers(&reply, names[i], how.binary, values, rows, c->classes);
+            add_numbers(&reply, &how, values, rows, c->classes);
     }
-    reply.failed |= probabilities == NULL;
-    free(probabilities);
     return send_reply(x, &reply);
 }
 
 static enum status answer_texts(struct request *x, struct error *err)
 {
-    const struct job *j = &x->job;
-    struct inference *s = x->state;
-    struct inference_text out[GENERATE_SAMPLES_MAX], finishes[GENERATE_SAMPLES_MAX];
-    const size_t count = generate_job_of(j)->sample_count;
+    const struct inference *s = x->state;
+    const size_t count = generate_job_of(&x->job)->sample_count;
     struct inference_output how;
-    const enum status st = request_job_check(x, err);
+    struct inference_reply reply;
+    enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
-    struct inference_reply reply;
-    reply_begin(&reply);
     const struct whole_text *texts = text_reader_read_all(s->reader, true, NULL, NULL);
-    reply.failed |= texts == NULL;
-    for (size_t i = 0; i < count && texts != NULL; i++) {
-        const char *word = job_finish_words[texts[i].finish];
-        out[i] = (struct inference_text){texts[i].text, texts[i].text_bytes, texts[i].bytes, texts[i].size};
-        finishes[i] = (struct inference_text){word, strlen(word), word, strlen(word)};
+    if (texts == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the answer; try again later");
+    st = reply_begin(&reply, err);
+    if (st != OK)
+        return st;
+    if (wants(&s->request, INFERENCE_TEXT, &how)) {
+        json_t *data = how.binary ? NULL : json_array();
+        for (size_t i = 0; i < count; i++)
+            add_text(&reply, data, texts[i].text, texts[i].text_bytes, texts[i].bytes, texts[i].size);
+        add_output(&reply, how.name, "BYTES", how.binary, data, count, 0);
     }
-    if (wants(&s->request, INFERENCE_TEXT, &how))
-        reply_add_texts(&reply, how.name, how.binary, out, count, 0);
-    if (wants(&s->request, INFERENCE_FINISH_REASON, &how))
-        reply_add_texts(&reply, how.name, how.binary, finishes, count, 0);
+    if (wants(&s->request, INFERENCE_FINISH_REASON, &how)) {
+        json_t *data = how.binary ? NULL : json_array();
+        for (size_t i = 0; i < count; i++) {
+            const char *word = job_finish_words[texts[i].finish];
+            add_text(&reply, data, word, strlen(word), word, strlen(word));
+        }
+        add_output(&reply, how.name, "BYTES", how.binary, data, count, 0);
+    }
     text_reader_free_texts(s->reader); /* of which the answer has copies */
     return send_reply(x, &reply);
 }
