@@ -3,11 +3,10 @@
 #include "server/api/route_table.h"
 
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "config/config.h"
-#include "config/json.h"
+#include "config/json_memory.h"
 #include "server/api/model_change.h"
 #include "server/control/loader.h"
 #include "server/control/reload.h"
@@ -79,36 +78,26 @@ static enum status answer_change(struct request *x, struct error *err)
 }
 
 struct fields {
-    const json_t *action;
+    enum loader_action action;
 };
 
+#define X(constant, word) word,
 static const struct field table[] = {
-    {"action", FIELD_NAME, .offset = offsetof(struct fields, action), FIELD_RANGE(1, 64),
+    {"action", FIELD_WORD, .required = true, .offset = offsetof(struct fields, action), .words = {LOADER_ACTIONS(X)},
      .what = "load, unload or reload"},
 };
+#undef X
 const struct field_list admin_model_fields = FIELDS_OF(table);
 
-static enum status read_action(enum loader_action *ret, const struct request *x, struct error *err)
+enum status api_admin_model(struct request *x, struct error *err)
 {
-    struct fields f = {NULL};
+    struct fields f = {LOADER_LOAD};
     json_t *object = NULL;
     enum status st = request_json_parse(&object, x->body.bytes, x->body.size, err);
     if (st == OK)
         st = fields_read(&admin_model_fields, object, x->service->settings, &f, err);
-    if (st == OK && f.action == NULL)
-        st = error_set_param(err, ERR_ARGUMENT, "action", "\"action\" is missing; expected load, unload or reload");
-    if (st == OK && !loader_action_find(json_string_value(f.action), ret))
-        st = error_set_param(err, ERR_ARGUMENT, "action", "\"action\" is \"%s\"; expected load, unload or reload",
-                             json_quote(json_string_value(f.action)).text);
     json_decref(object);
-    return st;
-}
-
-enum status api_admin_model(struct request *x, struct error *err)
-{
-    enum loader_action action = LOADER_LOAD;
-    const enum status st = read_action(&action, x, err);
-    return st == OK ? model_change_submit(x, action, x->segments[0], answer_change, err) : st;
+    return st == OK ? model_change_submit(x, f.action, x->segments[0], answer_change, err) : st;
 }
 
 enum status api_admin_reload(struct request *x, struct error *err)

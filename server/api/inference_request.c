@@ -55,10 +55,11 @@ struct protocol {
     {                                                                                       \
 #member, FIELD_OBJECT, .offset = offsetof(struct kind, member), .what = "an object" \
     }
-#define TENSORS(member)                                                                                      \
-    {                                                                                                        \
-#member, FIELD_LIST, .offset = offsetof(struct head, member), FIELD_RANGE(1, INFERENCE_TENSORS_MAX), \
-                             .what = "a list of 1 to " FIELD_DIGITS(INFERENCE_TENSORS_MAX) " objects"        \
+#define TENSORS(member, is_required)                                                                  \
+    {                                                                                                 \
+#member, FIELD_LIST, .required = (is_required), .offset = offsetof(struct head, member),      \
+                             FIELD_RANGE(1, INFERENCE_TENSORS_MAX),                                   \
+                             .what = "a list of 1 to " FIELD_DIGITS(INFERENCE_TENSORS_MAX) " objects" \
     }
 #define LIST(member)                                                                                                   \
     {                                                                                                                  \
@@ -75,8 +76,8 @@ struct protocol {
 static const struct field head_rows[] = {
     {"id", FIELD_NAME, .offset = offsetof(struct head, id), FIELD_RANGE(0, HTTP_URL_MAX)},
     OBJECT(head, parameters),
-    TENSORS(inputs),
-    TENSORS(outputs),
+    TENSORS(inputs, true),
+    TENSORS(outputs, false),
     IGNORED("model_name"), /* the path says it, as of gRPC's message the body does */
     IGNORED("model_version"),
 };
@@ -274,8 +275,6 @@ static enum status read_head(struct inference_request *r, const uint8_t *binary,
     enum status st = fields_read(&head_fields, r->head, s, &f, err);
     if (st == OK)
         st = read_parameters(r, f.parameters, s, err);
-    if (st == OK && f.inputs == NULL)
-        st = error_set_param(err, ERR_ARGUMENT, "inputs", "\"inputs\" is missing; expected a list");
     r->id = f.id != NULL ? json_string_value(f.id) : NULL;
     r->input_count = (uint32_t)json_array_size(f.inputs);
     r->output_count = (uint32_t)json_array_size(f.outputs);

@@ -134,7 +134,8 @@ static const struct field table[] = {
     COMMON(ROW) IGNORED};
 static const struct field chat_table[] = {
     MODEL,
-    {"messages", FIELD_LIST, AT(messages), FIELD_RANGE(1, CHAT_MESSAGES_MAX), .what = CHAT_MESSAGES_EXPECTED},
+    {"messages", FIELD_LIST, .required = true, AT(messages), FIELD_RANGE(1, CHAT_MESSAGES_MAX),
+     .what = CHAT_MESSAGES_EXPECTED},
     {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
      .max_setting = offsetof(struct settings, max_tokens_max)},
     {"max_completion_tokens", FIELD_INTEGER, AT(max_completion_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
@@ -198,9 +199,6 @@ static enum status check_completion(const struct fields *f, struct error *err)
 static enum status check_chat(struct fields *f, int64_t otherwise, struct error *err)
 {
     const long long older = f->max_tokens, newer = f->max_completion_tokens, top = f->logprobs;
-    if (f->messages == NULL)
-        return error_set_param(err, ERR_ARGUMENT, "messages",
-                               "\"messages\" is missing; expected " CHAT_MESSAGES_EXPECTED);
     if (older != 0 && newer != 0 && older != newer)
         return error_set_param(err, ERR_ARGUMENT, "max_tokens",
                                "\"max_tokens\" is %lld and \"max_completion_tokens\" is %lld; expected one of them: "

@@ -3,7 +3,6 @@
  *
  *     paths."/a/{name}".METHOD   describes a route; {name} names a {} of its path, and becomes a parameter
  *     x-fields: LIST             in a body's media type: a list of route_table.h, to be inserted
- *     x-required: [NAME]         beside x-fields: which of them are required
  *     x-errors: [STATUS]         in an operation: what it may answer besides 400, 403, 414, and 411 and 413 with bodies
  *     top level x-fields: {LIST: {FIELD: SCHEMA}}   is added to what a field's kind and range say; a schema with a
  *                                                   type, an anyOf or a $ref replaces that
@@ -138,20 +137,7 @@ static void allow_null(json_t *schema)
     }
 }
 
-/* required: a list of names, or NULL. */
-static bool is_required(const json_t *required, const char *name)
-{
-    size_t i;
-    const json_t *one;
-    json_array_foreach(required, i, one)
-    {
-        if (strcmp(json_string_value(one), name) == 0)
-            return true;
-    }
-    return false;
-}
-
-static json_t *schema_of_list(struct maker *m, const char *name, const json_t *required)
+static json_t *schema_of_list(struct maker *m, const char *name)
 {
     const struct field_list *list = routes_fields(name);
     const json_t *notes = json_object_get(m->fields, name);
@@ -159,7 +145,9 @@ static json_t *schema_of_list(struct maker *m, const char *name, const json_t *r
     for (size_t i = 0; list != NULL && i < list->count; i++) {
         const struct field *f = &list->table[i];
         json_t *schema_of_one = schema_of_field(m, f, json_object_get(notes, f->name));
-        if (!is_required(required, f->name))
+        if (f->required)
+            json_append(under(schema, "required", json_array), json_string(f->name));
+        else
             allow_null(schema_of_one);
         json_put(properties, f->name, schema_of_one);
     }
@@ -195,16 +183,12 @@ static void expand_body(struct maker *m, json_t *operation, const struct route *
         json_put(body, "required", json_boolean(r->body == BODY));
     json_object_foreach(json_object_get(body, "content"), type, media)
     {
-        json_t *name = take(media, "x-fields"), *required = take(media, "x-required");
+        json_t *name = take(media, "x-fields");
         if (name != NULL) {
-            json_t *schema = schema_of_list(m, json_string_value(name), required);
-            if (required != NULL)
-                json_put(schema, "required", json_incref(required));
-            json_put(media, "schema", schema);
+            json_put(media, "schema", schema_of_list(m, json_string_value(name)));
             described = routes_fields(json_string_value(name));
         }
         json_decref(name);
-        json_decref(required);
     }
     if (described != r->fields)
         json_put(operation, "x-undocumented", json_true());

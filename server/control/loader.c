@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "config/file.h"
 #include "server/control/hosting.h"
@@ -28,20 +27,6 @@ struct loader {
     pthread_t thread;
     atomic_bool reload_asked, stop;
 };
-
-#define X(constant, word) word,
-static const char *const words[] = {LOADER_ACTIONS(X)};
-#undef X
-
-bool loader_action_find(const char *word, enum loader_action *ret)
-{
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (strcmp(words[i], word) == 0) {
-            *ret = (enum loader_action)i;
-            return true;
-        }
-    return false;
-}
 
 /* ---- jobs ------------------------------------------------------------------------------------------------------ */
 

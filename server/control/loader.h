@@ -9,7 +9,6 @@
 #define SERVER_CONTROL_LOADER_H
 
 #include <jansson.h>
-#include <stdbool.h>
 
 #include "config/status.h"
 #include "server/models/models_dir.h"
@@ -29,8 +28,6 @@ struct reload;
 #define X(constant, word) constant,
 enum loader_action { LOADER_ACTIONS(X) LOADER_CONFIG };
 #undef X
-/* False: no action on a model has that name. */
-bool loader_action_find(const char *word, enum loader_action *ret);
 
 /* Start the thread. All arguments are borrowed until loader_free. *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status loader_start(struct loader **ret, struct hosting *h, struct reload *reload, struct mailboxes *mailboxes,

@@ -184,6 +184,13 @@ static enum status refuse_value(const struct field *f, const struct settings *s,
                            empty ? "empty" : json_describe(value).text, expected);
 }
 
+static enum status refuse_absence(const struct field *f, const struct settings *s, struct error *err)
+{
+    char expected[ERROR_MESSAGE_MAX / 2];
+    fields_describe(f, s, expected, sizeof expected);
+    return error_set_param(err, ERR_ARGUMENT, f->name, "\"%s\" is missing; expected %s", f->name, expected);
+}
+
 enum status fields_read(const struct field_list *list, json_t *object, const struct settings *s, void *to,
                         struct error *err)
 {
@@ -198,6 +205,11 @@ enum status fields_read(const struct field_list *list, json_t *object, const str
             return fields_refuse(list, "field", name, err);
         if (!read_field(f, s, value, to))
             return refuse_value(f, s, value, to, err);
+    }
+    for (const struct field *f = list->table; f < list->table + list->count; f++) {
+        value = json_object_get(object, f->name);
+        if (f->required && (value == NULL || json_is_null(value)))
+            return refuse_absence(f, s, err);
     }
     return OK;
 }

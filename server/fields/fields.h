@@ -37,6 +37,7 @@ enum { FIELD_WORDS_MAX = 3 };
 struct field {
     const char *name;
     enum field_kind kind;
+    bool required;
     bool exclusive; /* min itself is not allowed */
     size_t offset;  /* of the value in the request's struct */
     double min, max;
@@ -62,8 +63,8 @@ void fields_describe(const struct field *f, const struct settings *s, char *out,
 /* The upper bound. */
 double fields_max(const struct field *f, const struct settings *s);
 
-/* Store each field of `object` at its offset in `to`; absent ones, and those that are null, are left unchanged.
- * Errors: ERR_ARGUMENT. */
+/* Store each field of `object` at its offset in `to`; absent ones, and those that are null, are left unchanged if they
+ * are not required. Errors: ERR_ARGUMENT. */
 enum status fields_read(const struct field_list *list, json_t *object, const struct settings *s, void *to,
                         struct error *err);
 
