@@ -21,8 +21,9 @@
 #include "server/session/session_record.h"
 #include "server/session/sessions.h"
 
-/* A prompt that is being fed: the request's state. */
+/* The request's state. */
 struct beginning {
+    struct session_work *work; /* the session that is to be there */
     size_t prompt_bytes, dropped;
 };
 
@@ -91,20 +92,17 @@ static enum status answer_written(struct request *x, struct error *err)
     return st == OK ? tell_created(x, &k->infos[0]) : st;
 }
 
-/* The snapshot's memory is taken. */
+/* The snapshot's memory is taken on OK. */
 static enum status reply_created(struct request *x, struct stream_snapshot *snapshot, struct error *err)
 {
     unsigned wait_s = 0;
-    struct session_work *k;
-    enum status st = session_work_create(&k, x, 1, err);
-    if (st == OK)
-        st = sessions_add(k->sessions, &x->client, chosen_id(x), x->job.model, snapshot, &k->infos[0], &wait_s, err);
+    struct session_work *k = ((struct beginning *)x->state)->work;
+    const enum status st =
+        sessions_add(k->sessions, &x->client, chosen_id(x), x->job.model, snapshot, &k->infos[0], &wait_s, err);
     if (wait_s > 0)
         reply_retry_after(x, wait_s);
-    if (st != OK) {
-        stream_snapshot_clear(snapshot);
+    if (st != OK)
         return st;
-    }
     *snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
     return k->infos[0].held != NULL ? session_work_run(x, k, session_work_write_new, answer_written, err)
                                     : tell_created(x, &k->infos[0]);
@@ -117,11 +115,11 @@ static enum status answer_fed(struct request *x, struct error *err)
     return st == OK ? reply_created(x, &generate_job_of(&x->job)->saved, err) : st;
 }
 
-/* Begins the job that feeds the prompt, or sets *snapshot, where the session begins. */
-static enum status preprocess(struct request *x, struct generate_request *r, struct stream_snapshot *snapshot,
-                              struct error *err)
+/* Begins the job that feeds the prompt, or sets the work's snapshot, where the session begins. */
+static enum status preprocess(struct request *x, struct generate_request *r, struct error *err)
 {
     struct beginning *b = x->state;
+    struct stream_snapshot *snapshot = &b->work->snapshot;
     struct hosted_model *e;
     unsigned wait_s = 0;
     enum status st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
@@ -135,12 +133,9 @@ static enum status preprocess(struct request *x, struct generate_request *r, str
         return st;
     if (r->state != NULL) {
         st = generate_state_open(snapshot, r->state, r->state_size, e, err);
-        if (st != OK)
-            return st;
-        st = generate_state_take_options(r, &snapshot->sampler.options, err);
+        if (st == OK)
+            st = generate_state_take_options(r, &snapshot->sampler.options, err);
         snapshot->sampler.options = r->in.sampler;
-        if (st != OK)
-            stream_snapshot_clear(snapshot);
         return st;
     }
     st = generate_check_room(&r->in, e, err);
@@ -159,16 +154,17 @@ static enum status preprocess(struct request *x, struct generate_request *r, str
 enum status api_sessions_create(struct request *x, struct error *err)
 {
     struct generate_request r = {0};
-    struct stream_snapshot snapshot = {.memory = NULL};
-    x->state = request_alloc(x, sizeof(struct beginning), err);
-    enum status st = x->state != NULL ? check_id(x, err) : ERR_NOMEM;
+    struct beginning *b = x->state = request_alloc(x, sizeof *b, err);
+    enum status st = b != NULL ? session_work_create(&b->work, x, 1, err) : ERR_NOMEM;
+    if (st == OK)
+        st = check_id(x, err);
     if (st == OK)
         st = read_beginning(&r, x, err);
     if (st == OK)
-        st = preprocess(x, &r, &snapshot, err);
+        st = preprocess(x, &r, err);
     x->timeout_ms = r.timeout_ms;
     if (st == OK)
-        st = x->job.kind != NULL ? request_run_job(x, answer_fed) : reply_created(x, &snapshot, err);
+        st = x->job.kind != NULL ? request_run_job(x, answer_fed) : reply_created(x, &b->work->snapshot, err);
     generate_request_clear(&r);
     return st;
 }

@@ -19,7 +19,7 @@ typedef enum status session_work_use(struct request *x, const struct session_inf
 
 struct session_work {
     struct sessions *sessions;
-    struct stream_snapshot snapshot; /* where the first one is to be moved */
+    struct stream_snapshot snapshot; /* where the first one begins, or is to be moved */
     struct client_id client;         /* whose request it is */
     session_work_use *use;           /* with the first one, once it was fetched; NULL: nothing */
     size_t count;

@@ -25,9 +25,10 @@ enum { SESSIONS_LISTED = 20 }; /* in one answer, unless the request says it */
 /* ---- finding one ------------------------------------------------------------------------------------------------ */
 
 /* The session that the path names, or of a store that is shared its id alone. */
-static enum status find(struct session_info *ret, const struct request *x, struct error *err)
+static enum status find(struct session_work **ret, struct request *x, struct error *err)
 {
-    return sessions_find(x->service->sessions, &x->client, x->segments[0], ret, err);
+    const enum status st = session_work_create(ret, x, 1, err);
+    return st == OK ? sessions_find((*ret)->sessions, &x->client, x->segments[0], &(*ret)->infos[0], err) : st;
 }
 
 /* ---- GET /v1/sessions ------------------------------------------------------------------------------------------- */
@@ -81,7 +82,7 @@ enum status api_sessions(struct request *x, struct error *err)
     return infos != NULL ? reply_send_json(x, 200, describe_page(x, &r, infos)) : ERR_NOMEM;
 }
 
-/* ---- with its state --------------------------------------------------------------------------------------------- */
+/* ---- using one -------------------------------------------------------------------------------------------------- */
 
 static enum status fetched(struct request *x, struct error *err)
 {
@@ -90,31 +91,19 @@ static enum status fetched(struct request *x, struct error *err)
     return st == OK ? k->use(x, &k->infos[0], err) : st;
 }
 
-/* Have the pool do something with the session, and go on with `next`; clears `info`. */
-static enum status run_with(struct request *x, struct session_info *info, session_work_do *postprocess,
-                            request_step *next, session_work_use *use, struct error *err)
+/* Use the session that the path names. Its state, if that is needed, may have to be fetched. A client that reads its
+ * answer slowly does not keep it in memory. */
+static enum status with_session(struct request *x, bool needs_state, session_work_use *use, struct error *err)
 {
     struct session_work *k;
-    if (session_work_create(&k, x, 1, err) != OK) {
-        session_info_clear(info);
-        return ERR_NOMEM;
-    }
-    k->infos[0] = *info;
-    k->use = use;
-    return session_work_run(x, k, postprocess, next, err);
-}
-
-/* Use the session that the path names, with its state, which may have to be fetched. */
-static enum status with_state(struct request *x, session_work_use *use, struct error *err)
-{
-    struct session_info info;
-    enum status st = find(&info, x, err);
+    enum status st = find(&k, x, err);
     if (st != OK)
         return st;
-    if (info.state == NULL)
-        return run_with(x, &info, session_work_fetch, fetched, use, err);
-    st = use(x, &info, err);
-    session_info_clear(&info);
+    k->use = use;
+    if (needs_state && k->infos[0].state == NULL)
+        return session_work_run(x, k, session_work_fetch, fetched, err);
+    st = use(x, &k->infos[0], err);
+    session_work_let_go(k);
     return st;
 }
 
@@ -129,15 +118,7 @@ static enum status sessions_tell(struct request *x, const struct session_info *i
 /* Of a store that is shared, it is asked what the session is. */
 enum status api_session(struct request *x, struct error *err)
 {
-    struct session_info info;
-    if (sessions_are_shared(x->service->sessions))
-        return with_state(x, sessions_tell, err);
-    enum status st = find(&info, x, err);
-    if (st != OK)
-        return st;
-    st = sessions_tell(x, &info, err);
-    session_info_clear(&info);
-    return st;
+    return with_session(x, sessions_are_shared(x->service->sessions), sessions_tell, err);
 }
 
 static enum status removed(struct request *x, struct error *err)
@@ -150,13 +131,13 @@ static enum status removed(struct request *x, struct error *err)
 enum status api_session_delete(struct request *x, struct error *err)
 {
     const char *id = x->segments[0];
-    struct session_info info;
+    struct session_work *k;
     if (!sessions_are_shared(x->service->sessions) || !session_id_is_fine(id)) {
         const enum status st = sessions_remove(x->service->sessions, &x->client, id, err);
         return st == OK ? request_reply(x, 204, NULL, NULL, 0) : st;
     }
-    const enum status st = find(&info, x, err);
-    return st == OK ? run_with(x, &info, session_work_remove, removed, NULL, err) : st;
+    const enum status st = find(&k, x, err);
+    return st == OK ? session_work_run(x, k, session_work_remove, removed, err) : st;
 }
 
 /* ---- POST /v1/sessions/ID/fork ---------------------------------------------------------------------------------- */
@@ -223,7 +204,7 @@ static enum status fork_session(struct request *x, const struct session_info *of
 
 enum status api_session_fork(struct request *x, struct error *err)
 {
-    return with_state(x, fork_session, err);
+    return with_session(x, true, fork_session, err);
 }
 
 /* ---- /v1/sessions/ID/state -------------------------------------------------------------------------------------- */
@@ -240,7 +221,7 @@ static enum status send_state(struct request *x, const struct session_info *i, s
 
 enum status api_session_state(struct request *x, struct error *err)
 {
-    return with_state(x, send_state, err);
+    return with_session(x, true, send_state, err);
 }
 
 static enum status moved(struct request *x, struct error *err)
