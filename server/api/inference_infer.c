@@ -270,7 +270,7 @@ static enum status check_parameters(json_t *parameters, const struct field_list 
     json_object_foreach(parameters, name, value)
     {
         if (fields_find(list, name) == NULL)
-            return fields_refuse(list, "parameter", name, err);
+            return fields_refuse(list, "parameter", ":", name, err);
     }
     return OK;
 }

@@ -128,7 +128,8 @@ static bool read_field(const struct field *f, const struct settings *s, const js
 
 /* ---- objects --------------------------------------------------------------------------------------------------- */
 
-void fields_names(const struct field_list *list, char *out, size_t size)
+/* As many of the names as fit, whole. */
+static void print_names(const struct field_list *list, char *out, size_t size)
 {
     static const char more[] = ", ...";
     size_t used = 0;
@@ -141,19 +142,20 @@ void fields_names(const struct field_list *list, char *out, size_t size)
     }
 }
 
-enum status fields_refuse(const struct field_list *list, const char *kind, const char *name, struct error *err)
+enum status fields_refuse(const struct field_list *list, const char *kind, const char *others, const char *name,
+                          struct error *err)
 {
     char names[ERROR_MESSAGE_MAX / 2] = "";
     struct nearest near = nearest_to(name, strlen(name));
     for (size_t i = 0; i < list->count; i++)
         nearest_offer(&near, list->table[i].name);
-    fields_names(list, names, sizeof names);
+    print_names(list, names, sizeof names);
     if (near.name != NULL)
         return error_set_param(err, ERR_ARGUMENT, json_quote(name).text,
-                               "there is no %s \"%s\" here; did you mean \"%s\"? Expected: %s", kind,
-                               json_quote(name).text, near.name, names);
-    return error_set_param(err, ERR_ARGUMENT, json_quote(name).text, "there is no %s \"%s\" here; expected: %s", kind,
-                           json_quote(name).text, list->count > 0 ? names : "none");
+                               "there is no %s \"%s\" here; did you mean \"%s\"? Expected%s %s", kind,
+                               json_quote(name).text, near.name, others, names);
+    return error_set_param(err, ERR_ARGUMENT, json_quote(name).text, "there is no %s \"%s\" here; expected%s %s", kind,
+                           json_quote(name).text, others, list->count > 0 ? names : "none");
 }
 
 /* Frees the value; NULL, for which memory ran out, is not at fault. */
@@ -202,7 +204,7 @@ enum status fields_read(const struct field_list *list, json_t *object, const str
         if (json_is_null(value)) /* clients send it for "not given", of whatever they know */
             continue;
         if (f == NULL)
-            return fields_refuse(list, "field", name, err);
+            return fields_refuse(list, "field", ":", name, err);
         if (!read_field(f, s, value, to))
             return refuse_value(f, s, value, to, err);
     }

@@ -68,12 +68,12 @@ double fields_max(const struct field *f, const struct settings *s);
 enum status fields_read(const struct field_list *list, json_t *object, const struct settings *s, void *to,
                         struct error *err);
 
-/* As many of the names as fit, whole. */
-void fields_names(const struct field_list *list, char *out, size_t size);
 /* The field of that name; NULL if there is none, which fields_refuse turns into an error: it returns ERR_ARGUMENT.
- * kind: "field", "parameter". The error names the field that was meant, where one is near. */
+ * kind: "field", "parameter"; others: ":", or what may be there besides those of the list, in words that follow
+ * "expected" and end before their names. The error names the field that was meant, where one is near. */
 const struct field *fields_find(const struct field_list *list, const char *name);
-enum status fields_refuse(const struct field_list *list, const char *kind, const char *name, struct error *err);
+enum status fields_refuse(const struct field_list *list, const char *kind, const char *others, const char *name,
+                          struct error *err);
 
 /* A random seed for a request that gives none: 0 .. SEED_MAX. */
 uint64_t request_draw_seed(void);

@@ -5,8 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "config/json.h"
-#include "config/nearest.h"
 #include "server/fields/request_bytes.h"
 #include "server/media/picture.h"
 #include "server/request/request.h"
@@ -27,18 +25,9 @@ static enum status take_field(const struct multipart_part *part, const struct fi
                               struct error *err)
 {
     const struct field *f = fields_find(list, part->name);
-    char names[ERROR_MESSAGE_MAX / 2] = "", meant[NEAREST_NAME_MAX + 32] = "";
     if (f != NULL)
         return request_query_add(object, f, (const char *)part->bytes, part->size, err);
-    struct nearest near = nearest_to(part->name, strlen(part->name));
-    for (size_t i = 0; i < list->count; i++)
-        nearest_offer(&near, list->table[i].name);
-    if (near.name != NULL)
-        (void)snprintf(meant, sizeof meant, " (did you mean \"%s\"?)", near.name);
-    fields_names(list, names, sizeof names);
-    return error_set_param(err, ERR_ARGUMENT, json_quote(part->name).text,
-                           "there is no part \"%s\" here%s; expected image or file with a picture, or one of %s",
-                           json_quote(part->name).text, meant, names);
+    return fields_refuse(list, "part", " image or file with a picture, or one of", part->name, err);
 }
 
 enum status request_picture_find(struct multipart_part *files, size_t max, bool with_empty, size_t *count,

@@ -42,7 +42,7 @@ static bool take_parameter(void *arg, const char *name, const char *value, size_
     struct query *q = arg;
     const struct field *f = fields_find(q->known, name);
     q->status = f != NULL ? request_query_add(q->object, f, value, value_bytes, q->err)
-                          : fields_refuse(q->known, "parameter", name, q->err);
+                          : fields_refuse(q->known, "parameter", ":", name, q->err);
     return q->status == OK;
 }
 

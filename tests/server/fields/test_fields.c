@@ -252,19 +252,19 @@ static void a_refusal_may_be_of_other_things_and_of_any_size(void **state)
     static char names[ARRAY_LEN(many)][12], name[1000];
     struct error err;
     (void)state;
-    assert_int_equal(fields_refuse(&none, "parameter", "x", &err), ERR_ARGUMENT);
+    assert_int_equal(fields_refuse(&none, "parameter", ":", "x", &err), ERR_ARGUMENT);
     assert_string_equal(err.message, "there is no parameter \"x\" here; expected: none");
     for (size_t i = 0; i < ARRAY_LEN(many); i++) {
         (void)snprintf(names[i], sizeof names[i], "field-%zu", i);
         many[i].name = names[i];
     }
     memset(name, 'n', sizeof name - 1);
-    assert_int_equal(fields_refuse(&all, "field", name, &err), ERR_ARGUMENT);
+    assert_int_equal(fields_refuse(&all, "field", ":", name, &err), ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "nnn...\" here; expected: field-0, field-1, ")); /* both are cut */
     assert_true(strlen(err.message) < ERROR_MESSAGE_MAX);
     const char *last = strrchr(err.message, '-');
     assert_true(last != NULL && strcmp(last + 1 + strspn(last + 1, "0123456789"), ", ...") == 0); /* between names */
-    assert_int_equal(fields_refuse(&all, "field", name, NULL), ERR_ARGUMENT);
+    assert_int_equal(fields_refuse(&all, "field", ":", name, NULL), ERR_ARGUMENT);
 }
 
 static void fields_are_found_by_their_whole_name(void **state)
