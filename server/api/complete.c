@@ -167,11 +167,6 @@ static enum request_piece read_piece(struct request *x, char **piece, size_t *by
     }
 }
 
-static enum status answer_events(struct request *x, struct error *err)
-{
-    return events_reply(x, read_piece, err);
-}
-
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* Checks that concern more than one field. */
@@ -271,5 +266,6 @@ enum status api_complete(struct request *x, struct error *err)
 {
     struct completion *state = x->state = request_alloc(x, sizeof *state, err);
     const enum status st = state != NULL ? read_request(x, err) : ERR_NOMEM;
-    return st == OK ? request_run_job(x, state->streams ? answer_events : answer_picture) : st;
+    x->reader = read_piece;
+    return st == OK ? request_run_job(x, state->streams ? events_answer : answer_picture) : st;
 }

@@ -263,11 +263,6 @@ static enum request_piece read_piece(struct request *x, char **piece, size_t *by
     }
 }
 
-static enum status answer_stream(struct request *x, struct error *err)
-{
-    return events_reply(x, read_piece, err);
-}
-
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* Where a stream's text begins, or goes on: after what the client has, which is at `from`. */
@@ -331,11 +326,12 @@ static enum status generate_run(struct request *x, struct generate_request *r, c
 {
     const struct generation *g = x->state;
     x->timeout_ms = r->timeout_ms;
+    x->reader = read_piece;
     const enum status st = begin_job(x, r, from, err);
     if (st == OK && generate_session_must_fetch(g->session))
         return session_work_run(x, g->session, session_work_fetch, generate_fetched, err);
     if (st == OK)
-        return request_run_job(x, r->in.stream ? answer_stream : answer_whole);
+        return request_run_job(x, r->in.stream ? events_answer : answer_whole);
     session_work_let_go(g->session);
     return st;
 }

@@ -364,11 +364,6 @@ static enum request_piece read_piece(struct request *x, char **piece, size_t *by
     }
 }
 
-static enum status answer_stream(struct request *x, struct error *err)
-{
-    return events_reply(x, read_piece, err);
-}
-
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* Make the prompt of the messages, as the model was taught to read them. */
@@ -426,8 +421,9 @@ static enum status complete(struct request *x, bool is_chat, struct error *err)
         st = completion_create(x, is_chat, &r, err);
     if (st == OK)
         st = begin_job(x, is_chat, &r, err);
+    x->reader = read_piece;
     if (st == OK)
-        st = request_run_job(x, r.in.stream ? answer_stream : answer_whole);
+        st = request_run_job(x, r.in.stream ? events_answer : answer_whole);
     openai_request_clear(&r);
     return st;
 }

@@ -208,9 +208,8 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t size)
     return (ssize_t)n;
 }
 
-void request_reply_stream(struct request *x, const char *type, request_reader *reader)
+void request_reply_stream(struct request *x, const char *type)
 {
-    x->reader = reader;
     atomic_store_explicit(&x->spoke_ns, clock_now_ns(), memory_order_relaxed);
     request_watch_silence(x);
     queue_response(x, MHD_HTTP_OK, type,

@@ -61,7 +61,7 @@ bool events_wanted(const struct request *x, enum field_switch said)
     return said != FIELD_ABSENT ? said == FIELD_TRUE : accepts(request_header(x, "Accept"), EVENT_STREAM);
 }
 
-enum status events_reply(struct request *x, request_reader *reader, struct error *err)
+enum status events_answer(struct request *x, struct error *err)
 {
     const struct job_result *r = job_result(&x->job);
     if (job_is_done(&x->job) && r->status != OK && r->generated == 0)
@@ -69,6 +69,6 @@ enum status events_reply(struct request *x, request_reader *reader, struct error
     request_job_tell_dropped(x);
     request_add_header(x, "Cache-Control", "no-cache");
     request_add_header(x, "X-Accel-Buffering", "no");
-    request_reply_stream(x, EVENT_STREAM, reader);
+    request_reply_stream(x, EVENT_STREAM);
     return OK;
 }

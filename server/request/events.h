@@ -19,7 +19,7 @@ enum request_piece event_say_ping(char **piece, size_t *bytes);
 
 /* Does the client ask for events: by a field, or else by its Accept header? */
 bool events_wanted(const struct request *x, enum field_switch said);
-/* Answer with the events of `reader`. Errors: of a job that ended before its first. */
-enum status events_reply(struct request *x, request_reader *reader, struct error *err);
+/* A step that answers with the events of x->reader. Errors: of a job that ended before its first. */
+request_step events_answer;
 
 #endif

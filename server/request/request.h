@@ -111,7 +111,7 @@ struct request {
         char value[HTTP_HEADER_VALUE_MAX];
     } headers[HTTP_REPLY_HEADERS_MAX];
     size_t header_count;
-    request_reader *reader; /* of a stream */
+    request_reader *reader; /* of a stream, set with its job */
     char *piece;            /* of the stream, now being sent */
     size_t piece_bytes, piece_sent;
     bool is_broken;            /* the connection is to be cut */
@@ -159,9 +159,9 @@ void request_add_header(struct request *x, const char *name, const char *value);
 /* Answer; `body` is malloc'd and taken. Without a type there is no body. One for which there is no room is dropped, and
  * answered with an error. A request is answered once. Returns OK, as a step does that has answered. */
 enum status request_reply(struct request *x, unsigned status, const char *type, char *body, size_t bytes);
-/* Answer 200 with what the reader gives, piece by piece. The reader is called first while the library sends, and after
+/* Answer 200 with what x->reader gives, piece by piece. The reader is called first while the library sends, and after
  * each REQUEST_LATER again once the job has news. After ping_ms of silence the awaited job gets job_ping. */
-void request_reply_stream(struct request *x, const char *type, request_reader *reader);
+void request_reply_stream(struct request *x, const char *type);
 
 /* The request goes on with `next` once its job is ready (job_await), which has been submitted. If the client leaves or
  * the job's deadline passes, the job is cancelled. */
