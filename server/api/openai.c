@@ -294,20 +294,6 @@ static enum request_piece say_chunk(const struct request *x, json_t *choice, cha
     return event_say(NULL, chunk, piece, bytes);
 }
 
-static enum request_piece say_begin(const struct request *x, uint32_t sample, char **piece, size_t *bytes)
-{
-    const struct completion *c = x->state;
-    return say_chunk(x, describe_choice(c->is_chat, OPENAI_BEGIN, "", 0, sample, NULL, NULL), piece, bytes);
-}
-
-static enum request_piece say_sample_end(const struct request *x, const struct text_piece *p, char **piece,
-                                         size_t *bytes)
-{
-    const struct completion *c = x->state;
-    return say_chunk(x, describe_choice(c->is_chat, OPENAI_END, "", 0, p->sample, NULL, finish_word(p->finish)), piece,
-                     bytes);
-}
-
 static enum request_piece say_text(const struct request *x, const struct text_piece *p, char **piece, size_t *bytes)
 {
     const struct completion *c = x->state;
@@ -349,7 +335,7 @@ static enum request_piece read_piece(struct request *x, char **piece, size_t *by
     struct completion *c = x->state;
     struct text_piece p;
     if (c->is_chat && c->begun < c->count)
-        return say_begin(x, c->begun++, piece, bytes);
+        return say_chunk(x, describe_choice(true, OPENAI_BEGIN, "", 0, c->begun++, NULL, NULL), piece, bytes);
     switch (c->next == TEXTS ? text_reader_next(c->reader, &p) : JOB_EVENT_END) {
     case JOB_EVENT_LATER:
         return REQUEST_LATER;
@@ -358,7 +344,8 @@ static enum request_piece read_piece(struct request *x, char **piece, size_t *by
     case JOB_EVENT_BYTES:
         return say_text(x, &p, piece, bytes);
     case JOB_EVENT_SAMPLE_END:
-        return say_sample_end(x, &p, piece, bytes);
+        return say_chunk(x, describe_choice(c->is_chat, OPENAI_END, "", 0, p.sample, NULL, finish_word(p.finish)),
+                         piece, bytes);
     default:
         return say_end(x, piece, bytes);
     }
@@ -407,8 +394,9 @@ static enum status begin_job(struct request *x, bool is_chat, struct openai_requ
     return st;
 }
 
-static enum status complete(struct request *x, bool is_chat, struct error *err)
+enum status api_openai_complete(struct request *x, struct error *err)
 {
+    const bool is_chat = x->route->fields == &chat_fields;
     struct openai_request r = {0};
     struct hosted_model *e;
     enum status st = openai_request_parse(&r, is_chat, x->body.bytes, x->body.size, x->service->settings, err);
@@ -426,14 +414,4 @@ static enum status complete(struct request *x, bool is_chat, struct error *err)
         st = request_run_job(x, r.in.stream ? events_answer : answer_whole);
     openai_request_clear(&r);
     return st;
-}
-
-enum status api_openai_completions(struct request *x, struct error *err)
-{
-    return complete(x, false, err);
-}
-
-enum status api_openai_chat(struct request *x, struct error *err)
-{
-    return complete(x, true, err);
 }

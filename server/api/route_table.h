@@ -35,12 +35,12 @@
       no_fields)                                                                                                       \
     X("POST", "/score", API_NATIVE, BODY, TYPE_PICTURE | TYPE_FORM | TYPE_JSON, BODY_MOST, COMPUTES, api_score,        \
       score_query, score_fields)                                                                                       \
-    X("POST", "/v1/completions", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, COMPUTES, api_openai_completions, no_fields,  \
+    X("POST", "/v1/completions", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, COMPUTES, api_openai_complete, no_fields,     \
       openai_fields)                                                                                                   \
     X("POST", "/v1/embeddings", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, COMPUTES, api_openai_embeddings, no_fields,    \
       embedding_fields)                                                                                                \
-    X("POST", "/v1/chat/completions", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, COMPUTES, api_openai_chat, no_fields,    \
-      chat_fields)                                                                                                     \
+    X("POST", "/v1/chat/completions", API_OPENAI, BODY, TYPE_JSON, BODY_MOST, COMPUTES, api_openai_complete,           \
+      no_fields, chat_fields)                                                                                          \
     X("POST", "/v1/compress", API_NATIVE, BODY, TYPE_ANY, COMPRESS_BYTES_MAX, COMPUTES, api_compress, compress_query,  \
       no_fields)                                                                                                       \
     X("POST", "/v1/decompress", API_NATIVE, BODY, TYPE_ANY, ARCHIVE_BYTES_MAX, COMPUTES, api_decompress,               \
