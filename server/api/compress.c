@@ -70,17 +70,9 @@ static enum status read_query(struct request *x, struct error *err)
     return st;
 }
 
-static enum status split_body(struct request *x, struct coding *c, struct error *err)
-{
-    const enum status st = request_type_check_size(x->body.size, COMPRESS_BYTES_MAX, err);
-    return st == OK ? archive_split(&c->blocks, x->body.bytes, x->body.size, err) : st;
-}
-
 static enum status open_body(struct request *x, struct coding *c, struct error *err)
 {
-    enum status st = request_type_check_size(x->body.size, ARCHIVE_BYTES_MAX, err);
-    if (st == OK)
-        st = archive_read(&c->archive, x->body.bytes, x->body.size, err);
+    enum status st = archive_read(&c->archive, x->body.bytes, x->body.size, err);
     if (st == OK)
         st = model_identity_check(&x->job.model->identity, &c->archive.id, "the archive", "body", err);
     if (st == OK)
@@ -102,7 +94,7 @@ static enum status code(struct request *x, bool restores, struct error *err)
     c->restores = restores;
     enum status st = read_query(x, err);
     if (st == OK)
-        st = restores ? open_body(x, c, err) : split_body(x, c, err);
+        st = restores ? open_body(x, c, err) : archive_split(&c->blocks, x->body.bytes, x->body.size, err);
     if (st != OK)
         return st;
     if (c->blocks.count == 0) /* there is nothing to code */

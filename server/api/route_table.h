@@ -13,7 +13,7 @@
  * api      which API it belongs to, and so who may call it (api_kind.h)
  * body     whether there must be one
  * types    that the body may be declared as (request_head.h)
- * most     bytes that the body may be declared to have; BODY_MOST: what the settings say
+ * most     bytes that the body may have; BODY_MOST: what the settings say
  * use      does it make the engine compute, for which there must be room?
  * handler  the step that is taken with the whole request (request_step)
  * query    the parameters that it takes: a field_list, no_fields for none

@@ -215,8 +215,8 @@ static enum next await_body(struct request *x, struct error *err)
 {
     if (!x->is_received)
         return WAIT;
-    if (x->body.status == OK)
-        return GO_ON;
+    if (x->body.status == OK) /* one in chunks had no length to check before */
+        return request_type_check_size(x->body.size, x->route->most, err) == OK ? GO_ON : REFUSED;
     body_error(&x->body, x->service->settings->body_bytes_max, err);
     x->closes = true;
     return REFUSED;

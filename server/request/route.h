@@ -21,7 +21,7 @@ struct route {
     enum api_kind api;
     enum route_body body;
     unsigned types; /* that the body may be declared as (request_head.h) */
-    size_t most;    /* bytes that the body may be declared to have */
+    size_t most;    /* bytes that the body may have */
     enum route_use use;
     enum status (*step)(struct request *x, struct error *err); /* a request_step (request.h) */
     const struct field_list *query;                            /* the parameters of its query; empty: none */
