@@ -99,11 +99,6 @@ size_t generate_state_kept(const struct generate_input *in, const struct hosted_
     return generate_kept(&m, in, in->prompt_bytes);
 }
 
-bool generate_state_feeds(const struct generate_input *in, const struct hosted_model *e)
-{
-    return generate_state_kept(in, e) > 1;
-}
-
 enum status generate_state_begin(struct stream_snapshot *ret, const struct generate_input *in,
                                  const struct hosted_model *e, struct error *err)
 {

@@ -24,10 +24,9 @@ enum status generate_state_read(struct generate_request *r, const struct hosted_
 enum status generate_state_continue(struct generate_request *r, const struct hosted_model *e,
                                     const struct stream_snapshot *s, struct error *err);
 
-/* How many bytes at the prompt's end the model gets; and whether any of them must be fed before the last one, which
- * stays pending: if not, generate_state_begin needs no engine. */
+/* How many bytes at the prompt's end the model gets. The last one stays pending: if there is no other, nothing must be
+ * fed, and generate_state_begin does. */
 size_t generate_state_kept(const struct generate_input *in, const struct hosted_model *e);
-bool generate_state_feeds(const struct generate_input *in, const struct hosted_model *e);
 /* The state of a text that has not begun, with the last generate_state_kept bytes of the prompt pending. *ret is set
  * only on OK. Errors: ERR_NOMEM. */
 enum status generate_state_begin(struct stream_snapshot *ret, const struct generate_input *in,

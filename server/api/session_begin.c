@@ -142,8 +142,9 @@ static enum status preprocess(struct request *x, struct generate_request *r, str
     if (st != OK)
         return st;
     b->prompt_bytes = r->in.prompt_bytes;
-    b->dropped = r->in.prompt_bytes - generate_state_kept(&r->in, e);
-    if (!generate_state_feeds(&r->in, e))
+    const size_t kept = generate_state_kept(&r->in, e);
+    b->dropped = r->in.prompt_bytes - kept;
+    if (kept <= 1)
         return generate_state_begin(snapshot, &r->in, e, err);
     st = generate_begin(&x->job, &r->in, 1, err);
     if (st == OK)
