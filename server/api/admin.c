@@ -11,7 +11,6 @@
 #include "server/control/loader.h"
 #include "server/control/reload.h"
 #include "server/core/clock.h"
-#include "server/fields/request_json.h"
 #include "server/models/registry.h"
 #include "server/request/job.h"
 #include "server/request/reply.h"
@@ -92,11 +91,7 @@ const struct field_list admin_model_fields = FIELDS_OF(table);
 enum status api_admin_model(struct request *x, struct error *err)
 {
     struct fields f = {LOADER_LOAD};
-    json_t *object = NULL;
-    enum status st = request_json_parse(&object, x->body.bytes, x->body.size, err);
-    if (st == OK)
-        st = fields_read(&admin_model_fields, object, x->service->settings, &f, err);
-    json_decref(object);
+    const enum status st = request_read_fields(x, &admin_model_fields, &f, err);
     return st == OK ? model_change_submit(x, f.action, x->segments[0], answer_change, err) : st;
 }
 

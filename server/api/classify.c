@@ -168,19 +168,17 @@ enum status api_classify(struct request *x, struct error *err)
     const struct settings *settings = x->service->settings;
     struct given g = {.is_json = x->type == TYPE_JSON, .is_form = x->type == TYPE_FORM};
     struct fields f = {.top_k = TOP_K_DEFAULT};
-    json_t *object = NULL;
     x->state = request_alloc(x, sizeof(struct classification), err);
     enum status st = x->state != NULL ? fields_read(&classify_query, x->query, settings, &f, err) : ERR_NOMEM;
     if (st == OK && g.is_json)
-        st = request_json_parse(&object, x->body.bytes, x->body.size, err);
-    else if (st == OK && (object = json_object()) == NULL)
+        st = request_json_parse(&x->object, x->body.bytes, x->body.size, err);
+    else if (st == OK && (x->object = json_object()) == NULL)
         st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     if (st == OK && !g.is_json)
-        st = request_picture_find(g.files, REQUEST_FILES_MAX, true, &g.count, x, &classify_query, object, err);
+        st = request_picture_find(g.files, REQUEST_FILES_MAX, true, &g.count, x, &classify_query, x->object, err);
     if (st == OK)
-        st = fields_read(&classify_fields, object, settings, &f, err);
+        st = fields_read(&classify_fields, x->object, settings, &f, err);
     if (st == OK)
         st = read_input(x, &f, &g, err);
-    json_decref(object);
     return st == OK ? request_run_job(x, classify_answer) : st;
 }

@@ -267,12 +267,14 @@ static enum status begin_job(struct request *x, const struct fields *f, struct e
     return st;
 }
 
-static enum status read_request(struct request *x, json_t *object, struct error *err)
+static enum status read_request(struct request *x, struct error *err)
 {
     struct fields f = {0};
     struct hosted_model *m = NULL;
     struct job *j = &x->job;
-    enum status st = fields_read(&embedding_fields, object, x->service->settings, &f, err);
+    enum status st = request_json_parse_bytes(&x->object, x->body.bytes, x->body.size, err);
+    if (st == OK)
+        st = fields_read(&embedding_fields, x->object, x->service->settings, &f, err);
     if (st == OK)
         st = embeddings_check(&f, err);
     if (st == OK)
@@ -293,11 +295,7 @@ static enum status read_request(struct request *x, json_t *object, struct error 
 
 enum status api_openai_embeddings(struct request *x, struct error *err)
 {
-    json_t *object = NULL;
     x->state = request_alloc(x, sizeof(struct embedding), err);
-    enum status st = x->state != NULL ? request_json_parse_bytes(&object, x->body.bytes, x->body.size, err) : ERR_NOMEM;
-    if (st == OK)
-        st = read_request(x, object, err);
-    json_decref(object);
+    const enum status st = x->state != NULL ? read_request(x, err) : ERR_NOMEM;
     return st == OK ? request_run_job(x, embeddings_answer) : st;
 }

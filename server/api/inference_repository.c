@@ -8,7 +8,6 @@
 #include "server/api/inference.h"
 #include "server/api/model_change.h"
 #include "server/api/route_table.h"
-#include "server/fields/request_json.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
 #include "server/request/job.h"
@@ -16,17 +15,6 @@
 #include "server/request/request.h"
 #include "server/request/request_job.h"
 #include "server/request/service.h"
-
-/* A body that may be missing, as no fields then. *object is for json_decref. */
-static enum status read_body(json_t **object, const struct request *x, const struct field_list *list, void *to,
-                             struct error *err)
-{
-    *object = NULL;
-    if (x->body.size == 0)
-        return OK;
-    const enum status st = request_json_parse(object, x->body.bytes, x->body.size, err);
-    return st == OK ? fields_read(list, *object, x->service->settings, to, err) : st;
-}
 
 /* ---- what there is ---------------------------------------------------------------------------------------------- */
 
@@ -62,10 +50,8 @@ enum status api_inference_index(struct request *x, struct error *err)
 {
     struct index_request r = {.ready = FIELD_ABSENT};
     struct registry_model *rows = NULL;
-    json_t *object;
     size_t count = 0;
-    const enum status st = read_body(&object, x, &inference_index_fields, &r, err);
-    json_decref(object);
+    const enum status st = request_read_fields(x, &inference_index_fields, &r, err);
     if (st != OK)
         return st;
     json_t *list = json_array();
@@ -96,17 +82,15 @@ static const struct field_list unload_fields = FIELDS_OF(unload_table);
 
 /* Another configuration or other files, as Triton lets a client give, are refused by name: nothing but what lies in the
  * model's folder is loaded. */
-static enum status check_change(const struct request *x, enum loader_action action, struct error *err)
+static enum status check_change(struct request *x, enum loader_action action, struct error *err)
 {
     struct change_request r = {.parameters = NULL};
     struct unload_parameters ignored;
-    json_t *object;
-    enum status st = read_body(&object, x, &inference_change_fields, &r, err);
-    if (st == OK && r.parameters != NULL)
-        st = fields_read(action == LOADER_UNLOAD ? &unload_fields : &no_fields, r.parameters, x->service->settings,
-                         &ignored, err);
-    json_decref(object);
-    return st;
+    const enum status st = request_read_fields(x, &inference_change_fields, &r, err);
+    if (st != OK || r.parameters == NULL)
+        return st;
+    return fields_read(action == LOADER_UNLOAD ? &unload_fields : &no_fields, r.parameters, x->service->settings,
+                       &ignored, err);
 }
 
 /* As KServe's own server answers; Triton's clients look at the status alone. */

@@ -8,7 +8,6 @@
 
 #include "config/json_memory.h"
 #include "server/fields/request_bytes.h"
-#include "server/fields/request_json.h"
 #include "server/models/registry.h"
 #include "server/operation/request_picture.h"
 #include "server/operation/score.h"
@@ -131,19 +130,18 @@ static enum status begin_text(struct request *x, struct score_input *in, const s
     return st;
 }
 
-/* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture. */
-static enum status read_request(struct request *x, json_t *object, struct error *err)
+/* Read the query, and the body: a picture, or JSON, which overrides it. */
+static enum status read_request(struct request *x, struct error *err)
 {
-    const bool picture = object == NULL;
-    const struct settings *s = x->service->settings;
+    const bool picture = !is_json(x);
     struct fields f = {0};
     struct hosted_model *e;
     struct multipart_part file = {.size = 0};
     enum status st = picture ? request_picture_find_one(&file, x, &score_query, err) : OK;
     if (st == OK)
-        st = fields_read(&score_query, x->query, s, &f, err);
+        st = fields_read(&score_query, x->query, x->service->settings, &f, err);
     if (st == OK && !picture)
-        st = fields_read(&score_fields, object, s, &f, err);
+        st = request_read_fields(x, &score_fields, &f, err);
     if (st == OK)
         st = request_model_acquire(x, json_string_value(f.model),
                                    picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e, err);
@@ -156,10 +154,6 @@ static enum status read_request(struct request *x, json_t *object, struct error 
 
 enum status api_score(struct request *x, struct error *err)
 {
-    json_t *object = NULL;
-    enum status st = is_json(x) ? request_json_parse(&object, x->body.bytes, x->body.size, err) : OK;
-    if (st == OK)
-        st = read_request(x, object, err);
-    json_decref(object);
+    const enum status st = read_request(x, err);
     return st == OK ? request_run_job(x, score_answer) : st;
 }

@@ -8,7 +8,6 @@
 #include "server/api/generate_request.h"
 #include "server/api/generate_state.h"
 #include "server/api/session_work.h"
-#include "server/fields/request_json.h"
 #include "server/models/registry.h"
 #include "server/request/authorise.h"
 #include "server/request/reply.h"
@@ -149,19 +148,6 @@ static const struct field fork_table[] = {
     {"n", FIELD_INTEGER, .offset = offsetof(struct fork_request, n), FIELD_RANGE(1, SESSION_FORKS_MAX)}};
 const struct field_list fork_fields = FIELDS_OF(fork_table);
 
-/* The number of forks; 1 if there is no body. */
-static enum status read_fork(const struct request *x, size_t *n, struct error *err)
-{
-    struct fork_request f = {.n = 1};
-    json_t *object = NULL;
-    enum status st = x->body.size > 0 ? request_json_parse(&object, x->body.bytes, x->body.size, err) : OK;
-    if (st == OK && object != NULL)
-        st = fields_read(&fork_fields, object, x->service->settings, &f, err);
-    json_decref(object);
-    *n = (size_t)f.n;
-    return st;
-}
-
 static enum status list_forks(struct request *x, struct session_info *forks, size_t n)
 {
     json_t *list = json_array();
@@ -185,21 +171,21 @@ static enum status forks_written(struct request *x, struct error *err)
 static enum status fork_session(struct request *x, const struct session_info *of, struct error *err)
 {
     unsigned wait_s = 0;
-    size_t n = 0;
+    struct fork_request f = {.n = 1};
     struct session_work *k;
-    enum status st = read_fork(x, &n, err);
+    enum status st = request_read_fields(x, &fork_fields, &f, err);
     if (st == OK)
-        st = session_work_create(&k, x, n, err);
+        st = session_work_create(&k, x, (size_t)f.n, err);
     if (st == OK)
         st = authorise_model(x, of->head.model, of->head.model, err);
     if (st == OK)
-        st = sessions_fork(x->service->sessions, &x->client, of, n, k->infos, &wait_s, err);
+        st = sessions_fork(x->service->sessions, &x->client, of, k->count, k->infos, &wait_s, err);
     if (wait_s > 0)
         reply_retry_after(x, wait_s);
     if (st != OK)
         return st;
     return sessions_are_stored(k->sessions) ? session_work_run(x, k, session_work_write_new, forks_written, err)
-                                            : list_forks(x, k->infos, n);
+                                            : list_forks(x, k->infos, k->count);
 }
 
 enum status api_session_fork(struct request *x, struct error *err)

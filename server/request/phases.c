@@ -229,7 +229,10 @@ static enum next check_room(struct request *x, struct error *err)
 
 static enum next take_step(struct request *x, struct error *err)
 {
-    if (x->step(x, err) != OK)
+    const enum status st = x->step(x, err);
+    json_decref(x->object);
+    x->object = NULL;
+    if (st != OK)
         return REFUSED;
     return x->status != 0 ? ANSWERED : GO_ON;
 }

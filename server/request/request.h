@@ -80,7 +80,8 @@ struct request {
     unsigned endpoint;         /* the path's metrics label */
     const struct route *route; /* of its path, and then of its method; NULL: none of them */
     char segments[HTTP_SEGMENTS_MAX][HTTP_SEGMENT_MAX]; /* what the path has in place of each {} */
-    json_t *query; /* the query's parameters, for fields_read; NULL where the route takes none */
+    json_t *query;  /* the query's parameters, for fields_read; NULL where the route takes none */
+    json_t *object; /* the body's, until the step that has read it returns */
 
     /* who asks */
     struct proxies_address address; /* constant: the peer's, or what trusted proxies say */

@@ -7,7 +7,10 @@
 #include <strings.h>
 
 #include "config/json.h"
+#include "server/fields/request_json.h"
 #include "server/media/picture.h"
+#include "server/request/route.h"
+#include "server/request/service.h"
 
 struct query {
     const struct field_list *known;
@@ -57,6 +60,14 @@ enum status request_query_parse(json_t **ret, const struct field_list *known, st
     else
         json_decref(q.object);
     return q.status;
+}
+
+enum status request_read_fields(struct request *x, const struct field_list *list, void *to, struct error *err)
+{
+    if (x->body.size == 0 && x->route->body != BODY)
+        return OK;
+    const enum status st = request_json_parse(&x->object, x->body.bytes, x->body.size, err);
+    return st == OK ? fields_read(list, x->object, x->service->settings, to, err) : st;
 }
 
 /* ---- the body --------------------------------------------------------------------------------------------------- */

@@ -20,6 +20,10 @@ enum status request_query_parse(json_t **ret, const struct field_list *known, st
 enum status request_query_add(json_t *object, const struct field *f, const char *value, size_t value_bytes,
                               struct error *err);
 
+/* Read the body's JSON, x->object from then on, into `to` by fields_read; nothing of one that may be missing, and is.
+ * Errors: as request_json_parse, fields_read. */
+enum status request_read_fields(struct request *x, const struct field_list *list, void *to, struct error *err);
+
 /* ---- the body --------------------------------------------------------------------------------------------------- */
 
 enum { MEDIA_TYPE_MAX = 64 }; /* with its NUL; no type that is accepted is longer */
