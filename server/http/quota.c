@@ -198,16 +198,3 @@ void quota_release(struct quota *r, struct quota_share *share)
     drop_if_empty(r, h);
     (void)pthread_mutex_unlock(&r->lock);
 }
-
-void quota_move(struct quota *r, struct quota_share *from, struct quota_share *to)
-{
-    if (from->owner == NULL)
-        return;
-    (void)pthread_mutex_lock(&r->lock);
-    struct quota_owner *h = from->owner;
-    *to = *from;
-    TAILQ_INSERT_TAIL(&h->shares, to, of_owner);
-    TAILQ_REMOVE(&h->shares, from, of_owner);
-    *from = (struct quota_share){.owner = NULL};
-    (void)pthread_mutex_unlock(&r->lock);
-}

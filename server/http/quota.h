@@ -73,7 +73,5 @@ enum quota_answer quota_take(struct quota *r, struct quota_share *share, const s
                              uint64_t units);
 /* Give back all that the share holds. Once this returns, it will not be looked at or ended. */
 void quota_release(struct quota *r, struct quota_share *share);
-/* The other share, zeroed, holds from now on what this one held, which is as if it had been released. */
-void quota_move(struct quota *r, struct quota_share *from, struct quota_share *to);
 
 #endif

@@ -134,21 +134,6 @@ void body_complete(struct body *b)
     atomic_store_explicit(&b->is_whole, true, memory_order_relaxed);
 }
 
-void body_move(struct body *from, struct body *to)
-{
-    body_complete(to); /* before it can be looked at */
-    to->bytes = from->bytes;
-    to->size = from->size;
-    to->capacity = from->capacity;
-    to->small = from->small;
-    to->all = from->all;
-    to->begun_ns = from->begun_ns;
-    if (from->share.owner != NULL)
-        quota_move(&from->all->quota, &from->share, &to->share);
-    from->bytes = NULL;
-    from->size = from->capacity = from->small = 0;
-}
-
 void body_drop(struct body *b, struct bodies *all)
 {
     free(b->bytes);

@@ -50,8 +50,6 @@ void bodies_clear(struct bodies *all); /* all bodies are dropped */
 void body_append(struct body *b, const char *data, size_t size, struct bodies *all, const struct client_id *client);
 /* Nothing more will come: from now on it is not cut. */
 void body_complete(struct body *b);
-/* The other, zeroed, is from now on what this one was, whose bytes stay where they are: a body that is complete. */
-void body_move(struct body *from, struct body *to);
 /* Free the bytes; the counts stay. */
 void body_drop(struct body *b, struct bodies *all);
 /* Why nothing is kept, for the client. b->status is not OK. */

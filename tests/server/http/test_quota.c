@@ -213,27 +213,6 @@ static void a_client_gets_no_more_than_it_may(void **state)
     assert_int_equal(quota_take(&quota, &owners[23].share, &local, 4), QUOTA_FITS);
 }
 
-static void what_has_moved_is_found_where_it_is(void **state)
-{
-    (void)state;
-    for (unsigned count = 1; count <= 3; count++) { /* alone in its client's ring, and not */
-        fill(0, count, 1, QUOTA_IDLE);
-        assert_int_equal(take(0, 1, MOST - count), QUOTA_FITS);
-        quota_move(&quota, &owners[0].share, &owners[PLACES - 1].share);
-        be(PLACES - 1, QUOTA_IDLE, UINT64_MAX);
-        assert_null(owners[0].share.owner);
-        quota_release(&quota, &owners[0].share); /* it holds nothing */
-        assert_int_equal(quota.used, MOST);
-        assert_int_equal(take(count, 2, 1), QUOTA_FITS);
-        assert_true(owners[PLACES - 1].ended > 0);
-        assert_int_equal(owners[0].ended, 0);
-        owners[PLACES - 1].ended = 0;
-        for (size_t i = 0; i < PLACES; i++)
-            quota_release(&quota, &owners[i].share);
-        assert_int_equal(quota.used, 0);
-    }
-}
-
 /* However many there are, each is looked at in its turn. */
 static void none_is_out_of_sight(void **state)
 {
@@ -274,7 +253,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_more_end_at_a_time_than_may, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_ends_gets_no_more, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_client_gets_no_more_than_it_may, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_has_moved_is_found_where_it_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(none_is_out_of_sight, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("room", tests, NULL, NULL);

@@ -185,31 +185,6 @@ static void small_bodies_have_room_of_their_own(void **state)
     finish();
 }
 
-static void a_body_that_was_taken_over_counts_until_it_is_dropped(void **state)
-{
-    static const size_t sizes[] = {100, (size_t)2 * MB};
-    (void)state;
-    begin(MOST, (size_t)4 * MB);
-    for (size_t i = 0; i < 2; i++) {
-        struct body b = {0}, taken = {0};
-        for (size_t left = sizes[i]; left > 0; left -= left < MB ? left : MB)
-            add(&b, left < MB ? left : MB, &somebody);
-        body_complete(&b);
-        const uint8_t *bytes = b.bytes;
-        const uint64_t before = total();
-        body_move(&b, &taken);
-        assert_ptr_equal(taken.bytes, bytes);
-        assert_int_equal(taken.size, sizes[i]);
-        assert_null(b.bytes);
-        assert_int_equal(b.received, sizes[i]);
-        body_drop(&b, &all);
-        assert_int_equal(total(), before);
-        body_drop(&taken, &all);
-        assert_int_equal(total(), 0);
-    }
-    finish();
-}
-
 static void the_slowest_upload_of_who_has_most_is_cut_first(void **state)
 {
     struct body b[8] = {{.bytes = NULL}}, newcomer = {.bytes = NULL};
@@ -243,7 +218,6 @@ int main(void)
         cmocka_unit_test(as_much_is_kept_as_is_allowed),
         cmocka_unit_test(a_client_has_no_more_than_its_share_of_large_bodies),
         cmocka_unit_test(small_bodies_have_room_of_their_own),
-        cmocka_unit_test(a_body_that_was_taken_over_counts_until_it_is_dropped),
         cmocka_unit_test(the_slowest_upload_of_who_has_most_is_cut_first),
     };
     return cmocka_run_group_tests_name("body", tests, NULL, NULL);
