@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/media/picture_intake.h"
+#include "server/media/picture.h"
+#include "server/media/picture_cost.h"
 #include "server/models/hosted_model.h"
 #include "server/request/request_job.h"
 
@@ -63,27 +64,42 @@ static enum status check_room(const struct picture_inputs *r, const char *param,
         CLASSIFY_INPUTS_MAX);
 }
 
-static struct picture_audience audience_of(const struct picture_inputs *r)
+/* ---- for the job's model ---------------------------------------------------------------------------------------- */
+
+static struct picture_options options_of(const struct picture_inputs *r)
+{
+    return (struct picture_options){.shorter = picture_fit_shorter(r->size, &r->request->job.model->model->config),
+                                    .longer = r->longer};
+}
+
+static enum status fit(struct picture_fit *ret, const struct picture_inputs *r, const struct picture *p,
+                       struct error *err)
 {
     const struct hosted_model *e = r->request->job.model;
-    return (struct picture_audience){.model = e->model, .engine = e->engine, .size = r->size, .longer = r->longer};
+    return picture_fit_choose(ret, r->size, p, e->model, e->engine, err);
 }
 
 /* What preprocessing this file adds to the whole: one after another is decoded, and what the model sees of each is
- * kept. */
-static enum status note_cost(struct picture_inputs *r, const struct picture_cost *cost, uint64_t fitted,
-                             struct error *err)
+ * kept. Its header tells, before any work is spent on it. */
+static enum status note_cost(struct picture_inputs *r, struct picture_input *in, struct error *err)
 {
     struct job_work *k = &r->request->job.work;
-    r->pixels += cost->pixels;
+    const struct picture_options options = options_of(r);
+    const struct picture_cost cost = picture_cost_of(in->file, in->file_bytes, &options);
+    const struct picture sides = {.width = cost.width, .height = cost.height};
+    struct picture_fit f = {0};
+    struct error none; /* a size that does not fit is refused when it is decoded */
+    const uint64_t fitted = fit(&f, r, &sides, &none) == OK ? (uint64_t)f.width * f.height : 0;
+    r->pixels += cost.pixels;
     if (r->pixels > CLASSIFY_PIXELS_MAX)
         return error_set(err, ERR_PICTURE,
                          "with this picture the request has too many pixels in all; expected at most %llu",
                          (unsigned long long)CLASSIFY_PIXELS_MAX);
-    const uint64_t more = cost->bytes > r->decode_most ? cost->bytes - r->decode_most : 0;
+    in->bytes_max = cost.bytes;
+    const uint64_t more = cost.bytes > r->decode_most ? cost.bytes - r->decode_most : 0;
     r->decode_most += more;
     k->preprocess_bytes += more + 3 * fitted;
-    k->preprocess_ns += cost->ns + NS_FITTED * fitted;
+    k->preprocess_ns += cost.ns + NS_FITTED * fitted;
     return OK;
 }
 
@@ -92,20 +108,20 @@ static enum status preprocess(struct job *j, struct error *err);
 enum status picture_inputs_add_file(struct picture_inputs *r, const uint8_t *bytes, size_t size, const char *declared,
                                     const char *param, struct error *err)
 {
-    const struct picture_audience audience = audience_of(r);
-    struct picture_input in = {.file = bytes, .file_bytes = size, .classes = audience.model->config.classes};
-    struct picture_cost cost;
-    uint64_t fitted;
+    struct picture_input in = {
+        .file = bytes, .file_bytes = size, .classes = r->request->job.model->model->config.classes};
     enum status st = check_room(r, param, err);
     if (st != OK)
         return st;
     (void)snprintf(in.param, sizeof in.param, "%s", param != NULL ? param : "");
-    st = picture_look(&cost, &fitted, &audience, bytes, size, declared, param != NULL ? param : "Content-Type", err);
+    if (declared != NULL)
+        st = picture_check_declared(declared, param != NULL ? param : "Content-Type", bytes, size, err);
     if (st == OK)
-        st = note_cost(r, &cost, fitted, err);
+        st = picture_check_kind(bytes, size, err);
+    if (st == OK)
+        st = note_cost(r, &in, err);
     if (st != OK)
         return name_input(param, st, err);
-    in.bytes_max = cost.bytes;
     r->list[r->count++] = in;
     r->request->job.work.preprocess = preprocess;
     r->request->keeps_body = true;
@@ -173,13 +189,16 @@ static enum status picture_inputs_show(struct picture_inputs *r, uint32_t i, con
 static enum status preprocess_file(struct picture_inputs *r, uint32_t i, struct error *err)
 {
     const struct picture_input *in = &r->list[i];
-    const struct picture_audience audience = audience_of(r);
-    const struct picture_options options = {.bytes_max = in->bytes_max, .stop = &r->request->job.cancelled};
+    struct picture_options options = options_of(r);
     struct picture whole = {0};
-    struct picture_fit fit;
-    enum status st = picture_take_in(&whole, &fit, &audience, in->file, in->file_bytes, options, err);
+    struct picture_fit f;
+    options.bytes_max = in->bytes_max;
+    options.stop = &r->request->job.cancelled;
+    enum status st = picture_decode(&whole, in->file, in->file_bytes, &options, err);
     if (st == OK)
-        st = picture_inputs_show(r, i, &whole, &fit, err);
+        st = fit(&f, r, &whole, err);
+    if (st == OK)
+        st = picture_inputs_show(r, i, &whole, &f, err);
     picture_clear(&whole);
     return name_input(in->param, st, err);
 }
