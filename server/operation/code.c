@@ -51,29 +51,22 @@ static void begin_decoding(struct stream_slot *s)
     block_coder_begin_decode(coder_of(s), &s->window, &code_job_of(s->job)->in->blocks[s->sample]);
 }
 
-static enum stream_after encode(struct stream_slot *s, const struct stream_logits *logits,
-                                const struct stream_turn *turn, enum job_finish *finish)
+static enum stream_after encode(struct stream_slot *s, struct stream_turn *turn)
 {
     (void)turn;
-    (void)finish;
-    return block_coder_encode(coder_of(s), &s->window, logits->rows, logits->count) ? STREAM_SAMPLE_OVER
-                                                                                    : STREAM_GOES_ON;
+    return block_coder_encode(coder_of(s), &s->window, s->rows, s->fed) ? STREAM_SAMPLE_OVER : STREAM_GOES_ON;
 }
 
-static void decode(struct stream_slot *s, const struct stream_logits *logits)
+static void decode(struct stream_slot *s)
 {
-    (void)logits;
     if (s->choice != NULL)
         block_coder_decode(coder_of(s), s->choice);
 }
 
-static enum stream_after go_on_decoding(struct stream_slot *s, const struct stream_logits *logits,
-                                        const struct stream_turn *turn, enum job_finish *finish)
+static enum stream_after go_on_decoding(struct stream_slot *s, struct stream_turn *turn)
 {
-    (void)logits;
     (void)turn;
-    (void)finish;
-    return s->choice != NULL && block_coder_go_on(coder_of(s), &s->window) ? STREAM_SAMPLE_OVER : STREAM_GOES_ON;
+    return block_coder_go_on(coder_of(s), &s->window) ? STREAM_SAMPLE_OVER : STREAM_GOES_ON;
 }
 
 /* ---- the kinds ------------------------------------------------------------------------------------------------- */

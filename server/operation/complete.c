@@ -70,11 +70,10 @@ static void complete_stream_begin(struct stream_slot *s)
     stream_slot_begin(s);
 }
 
-static void complete_stream_draw(struct stream_slot *s, const struct stream_logits *logits)
+static void complete_stream_draw(struct stream_slot *s)
 {
     struct complete_job *c = complete_job_of(s->job);
     struct sampler *sampler = &c->streams[s->sample].sampler;
-    (void)logits;
     if (s->choice == NULL)
         return;
     const uint8_t value = sampler_draw(sampler, s->choice);
@@ -95,17 +94,9 @@ static void add(struct job *j, uint32_t sample, uint8_t value, uint64_t now_ns)
     (void)pthread_mutex_unlock(&j->lock);
 }
 
-static enum stream_after complete_stream_commit(struct stream_slot *s, const struct stream_logits *logits,
-                                                const struct stream_turn *turn, enum job_finish *finish)
+static enum stream_after complete_stream_commit(struct stream_slot *s, struct stream_turn *turn)
 {
     struct complete_job *c = complete_job_of(s->job);
-    (void)logits;
-    (void)finish;
-    if (s->choice == NULL) {
-        if (s->window.fed == s->window.length)
-            stream_slot_go_on(s);
-        return STREAM_GOES_ON;
-    }
     const uint8_t value = c->streams[s->sample].drawn;
     s->drawn++;
     add(s->job, s->sample, value, turn->now_ns);

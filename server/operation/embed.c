@@ -63,19 +63,9 @@ static bool are_finite(const double *sums, uint32_t dim)
     return true;
 }
 
-static enum stream_after embed_stream_commit(struct stream_slot *s, const struct stream_logits *logits,
-                                             const struct stream_turn *turn, enum job_finish *finish)
+static enum stream_after embed_stream_commit(struct stream_slot *s, struct stream_turn *turn)
 {
-    struct embed_job *c = embed_job_of(s->job);
-    (void)logits;
-    (void)finish;
-    if (s->window.fed < s->window.length)
-        return STREAM_GOES_ON;
-    if (s->at < s->given_count) {
-        stream_slot_go_on(s);
-        return STREAM_GOES_ON;
-    }
-    if (are_finite(s->sums, c->dim))
+    if (are_finite(s->sums, embed_job_of(s->job)->dim))
         return STREAM_SAMPLE_OVER;
     job_abort(s->job, ERR_INTERNAL, "the model gave a hidden state that is not a number", turn->now_ns);
     return STREAM_JOB_OVER;

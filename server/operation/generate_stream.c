@@ -67,7 +67,7 @@ static void begin_sampler(struct sampler *sampler, const struct generate_input *
 static void generate_stream_begin(struct stream_slot *s)
 {
     static const uint8_t newline[1] = {'\n'};
-    const struct generate_job *g = generate_job_of(s->job);
+    struct generate_job *g = generate_job_of(s->job);
     const struct generate_input *in = &g->in;
     const struct stream_model *m = s->window.model;
     const struct generate_prompt prompt = generate_prompt(g, s->sample);
@@ -76,6 +76,7 @@ static void generate_stream_begin(struct stream_slot *s)
     s->chooses = true;
     s->shifting_draws = in->shift ? in->max_tokens : 0;
     s->prompt = s->sample / in->n;
+    s->cached = s->sample % in->n == 0 ? &g->prompt_cached : NULL;
     s->given = prompt.bytes;
     s->given_count = prompt.size;
     s->at = prompt.size - generate_kept(m, in, prompt.size);
@@ -106,27 +107,27 @@ static bool draws(const struct generate_job *g)
 }
 
 /* Write down the logprobs of the prompt's bytes. */
-static void generate_stream_tell(struct stream_slot *s, const struct stream_logits *logits)
+static void generate_stream_tell(struct stream_slot *s)
 {
     struct generate_job *g = generate_job_of(s->job);
     struct generate_stream *stream = stream_of(s);
     const struct generate_prompt prompt = generate_prompt(g, s->sample);
     const size_t numbers = g->in.logprobs;
-    for (uint32_t i = 0; i < logits->count && stream->told < prompt.size; i++, stream->told++) {
+    for (uint32_t i = 0; i < s->fed && stream->told < prompt.size; i++, stream->told++) {
         const size_t at = prompt.offset + stream->told;
         uint8_t none[1];
         logits_logprobs(g->prompt_logprobs + at * numbers,
                         numbers > 1 ? g->prompt_likeliest + at * (numbers - 1) : none, (uint32_t)numbers - 1,
-                        logits->rows + (size_t)i * BYTE_VALUES, prompt.bytes[stream->told]);
+                        s->rows + (size_t)i * BYTE_VALUES, prompt.bytes[stream->told]);
     }
 }
 
-static void generate_stream_draw(struct stream_slot *s, const struct stream_logits *logits)
+static void generate_stream_draw(struct stream_slot *s)
 {
     const struct generate_job *g = generate_job_of(s->job);
     struct generate_stream *stream = stream_of(s);
     if (s->every)
-        generate_stream_tell(s, logits);
+        generate_stream_tell(s);
     if (s->choice == NULL || !draws(g))
         return;
     stream->drawn = sampler_draw(&stream->sampler, s->choice);
@@ -136,7 +137,7 @@ static void generate_stream_draw(struct stream_slot *s, const struct stream_logi
 
 /* Sending every byte of every stream by itself costs more than a small model's share of a step; so the more streams
  * run, the more bytes a client gets at a time (STREAM_WAKE_NS). */
-static enum stream_after next_byte(struct stream_slot *s, const struct stream_turn *turn, enum job_finish *finish)
+static enum stream_after next_byte(struct stream_slot *s, struct stream_turn *turn)
 {
     struct generate_job *g = generate_job_of(s->job);
     struct generate_stream *stream = stream_of(s);
@@ -153,13 +154,13 @@ static enum stream_after next_byte(struct stream_slot *s, const struct stream_tu
         return STREAM_JOB_OVER;
     }
     if (next == GENERATE_STOPPED)
-        *finish = FINISH_STOP;
+        turn->finish = FINISH_STOP;
     else if (s->drawn == g->in.max_tokens)
-        *finish = FINISH_LENGTH;
+        turn->finish = FINISH_LENGTH;
     else if (stream_window_push(&s->window, stream->drawn, g->in.shift))
         return STREAM_GOES_ON;
     else
-        *finish = FINISH_CONTEXT;
+        turn->finish = FINISH_CONTEXT;
     return STREAM_SAMPLE_OVER;
 }
 
@@ -182,32 +183,22 @@ static void generate_stream_save(struct stream_slot *s)
     g->has_saved = true;
 }
 
-static enum stream_after generate_stream_commit(struct stream_slot *s, const struct stream_logits *logits,
-                                                const struct stream_turn *turn, enum job_finish *finish)
+static enum stream_after generate_stream_commit(struct stream_slot *s, struct stream_turn *turn)
 {
     struct generate_job *g = generate_job_of(s->job);
-    (void)logits; /* generate_stream_draw has used them */
-    if (s->sample % g->in.n == 0)
-        g->prompt_cached += (uint32_t)s->from_cache;
-    s->from_cache = 0;
-    if (s->choice == NULL) {
-        if (s->window.fed == s->window.length)
-            stream_slot_go_on(s);
-        return STREAM_GOES_ON;
-    }
     enum stream_after after = STREAM_SAMPLE_OVER;
     if (draws(g)) {
         s->drawn++;
         s->every = false;
-        after = next_byte(s, turn, finish);
+        after = next_byte(s, turn);
     } else {
-        *finish = FINISH_LENGTH;
+        turn->finish = FINISH_LENGTH;
     }
     if (after != STREAM_SAMPLE_OVER)
         return after;
     generate_stream_save(s);
     if (!turn->is_last)
-        generate_end_sample(g, s->sample, *finish);
+        generate_end_sample(g, s->sample, turn->finish);
     return after;
 }
 

@@ -50,16 +50,14 @@ static void next_window(struct stream_slot *s, size_t scored)
     stream_slot_begin(s);
 }
 
-static enum stream_after score_stream_commit(struct stream_slot *s, const struct stream_logits *logits,
-                                             const struct stream_turn *turn, enum job_finish *finish)
+static enum stream_after score_stream_commit(struct stream_slot *s, struct stream_turn *turn)
 {
     struct score_job *c = score_job_of(s->job);
     const struct score_input *in = &c->in;
     (void)turn;
-    (void)finish;
-    for (uint32_t i = 0; i < logits->count; i++, c->scored++)
+    for (uint32_t i = 0; i < s->fed; i++, c->scored++)
         c->log2_probs[c->scored] =
-            (float)fmax(-(double)FLT_MAX, logits_log2(logits->rows + (size_t)i * BYTE_VALUES, BYTE_VALUES,
+            (float)fmax(-(double)FLT_MAX, logits_log2(s->rows + (size_t)i * BYTE_VALUES, BYTE_VALUES,
                                                       in->elements[in->first + c->scored]));
     if (c->scored == in->count - in->first)
         return STREAM_SAMPLE_OVER;

@@ -371,11 +371,6 @@ static uint32_t fork_followers(struct stream_lane *l, uint32_t parts)
     return count;
 }
 
-static struct stream_logits logits_of(const struct engine_part *p)
-{
-    return (struct stream_logits){.rows = p->logits, .count = p->count};
-}
-
 /* Look at the logits of all parts, and draw the next element where all of a slot's are fed. That takes some
  * microseconds per stream, which the engine's threads share: for many streams it would be noticeable next to a small
  * model's step. */
@@ -384,12 +379,13 @@ static void look_at_all(struct stream_lane *l, uint32_t parts)
 #pragma omp parallel for schedule(static) num_threads(l->threads) if (parts >= DRAWS_TO_SHARE)
     for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
-        const struct stream_logits logits = logits_of(p);
         struct stream_slot *s = slot_of(l, p);
         const struct stream_kind *kind = kind_of(s->job);
+        s->rows = p->logits;
+        s->fed = p->count;
         s->is_fine = p->logits == NULL || logits_are_finite(p->logits, (size_t)(p->every ? p->count : 1) * BYTE_VALUES);
         if (s->is_fine && p->logits != NULL && kind->draw != NULL)
-            kind->draw(s, &logits);
+            kind->draw(s);
     }
 }
 
@@ -404,20 +400,22 @@ static void abort_unfit(struct job *j, uint64_t now_ns)
         job_abort(j, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
 }
 
-/* Use the logits of a part. *finish: how the sample ended, if it did. */
-static enum stream_after use_part(struct stream_lane *l, const struct engine_part *p, const struct stream_turn *turn,
-                                  enum job_finish *finish)
+/* Use what the pass gave a slot. */
+static enum stream_after use_part(struct stream_lane *l, struct stream_slot *s, struct stream_turn *turn)
 {
-    struct stream_slot *s = slot_of(l, p);
-    const struct stream_logits logits = logits_of(p);
-    s->window.fed += p->count;
-    *finish = FINISH_STOP;
+    s->window.fed += s->fed;
     if (!s->is_fine) {
         abort_unfit(s->job, turn->now_ns);
         return STREAM_JOB_OVER;
     }
     stream_prefix_keep(l->slots->prefixes, s);
-    return kind_of(s->job)->commit(s, &logits, turn, finish);
+    const bool is_window_fed = s->window.fed == s->window.length;
+    if ((s->chooses || s->sums != NULL) && (!is_window_fed || s->at < s->given_count)) {
+        if (is_window_fed)
+            stream_slot_go_on(s);
+        return STREAM_GOES_ON;
+    }
+    return kind_of(s->job)->commit(s, turn);
 }
 
 /* Has all of a job ended but what is in this slot? */
@@ -432,21 +430,19 @@ static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns
     uint32_t ended = 0, drawn = 0;
     look_at_all(l, parts);
     for (uint32_t i = 0; i < parts; i++) {
-        const struct engine_part *p = &l->parts[i];
-        struct stream_slot *s = slot_of(l, p);
+        struct stream_slot *s = slot_of(l, &l->parts[i]);
         if (s->job == NULL) /* another sample of its job has ended the job */
             continue;
-        const struct stream_turn turn = {
-            .now_ns = now_ns, .running = l->slots->running, .is_last = is_last(l, s->index)};
+        struct stream_turn turn = {
+            .now_ns = now_ns, .running = l->slots->running, .is_last = is_last(l, s->index), .finish = FINISH_STOP};
         struct job *j = s->job;
         const uint32_t before = s->drawn, owner = l->slots->owner[s->index];
-        enum job_finish finish;
-        const enum stream_after after = use_part(l, p, &turn, &finish);
+        const enum stream_after after = use_part(l, s, &turn);
         drawn += s->drawn - before;
         if (after == STREAM_SAMPLE_OVER)
             stream_slots_leave(l->slots, s->index);
         if (after == STREAM_SAMPLE_OVER && turn.is_last)
-            job_finish(j, finish, now_ns);
+            job_finish(j, turn.finish, now_ns);
         if (after == STREAM_JOB_OVER)
             stream_slots_leave_all(l->slots, owner);
         ended += after == STREAM_JOB_OVER || (after == STREAM_SAMPLE_OVER && turn.is_last);

@@ -31,10 +31,15 @@ struct stream_slot {
     uint32_t prompt;    /* samples of a job with one prompt have the same number */
     const struct client_id
         *state_owner; /* the prompt may start from states that prompts of this owner left; NULL: from none */
+    uint32_t *cached; /* grows by the elements given that are not fed, since the state after them is there; or NULL */
 
-    const float *choice; /* logits of the pass that the next element is drawn from; NULL: it draws none */
-    uint32_t drawn;      /* elements, so far */
-    size_t from_cache;   /* elements given that were not fed, since the state after them was in the cache */
+    /* What the pass gave it: the logits after each of the elements fed if it wants `every`, else only after the last. A
+     * follower that has just got its leader's state has fed none itself. */
+    const float *rows;   /* [fed, 256], or [256]; NULL: none were wanted */
+    uint32_t fed;        /* elements */
+    const float *choice; /* of these, what the next element is drawn from; NULL: it draws none */
+
+    uint32_t drawn; /* elements, so far */
 
     /* Samples with the same prompt feed it once: the first that has a slot feeds it, and meanwhile the others wait in
      * their slots for a copy of its state. */

@@ -133,7 +133,9 @@ static void begin_sample(struct stream_slots *p, uint32_t slot, uint32_t sample)
     for (uint32_t rank = 0; rank < p->running; rank++)
         if (p->order[rank] != slot && stream_slot_follow(s, &p->slot[p->order[rank]]))
             break;
-    s->from_cache = stream_prefix_begin(p->prefixes, s);
+    const size_t skipped = stream_prefix_begin(p->prefixes, s);
+    if (s->cached != NULL)
+        *s->cached += (uint32_t)skipped;
 }
 
 void stream_slots_begin(struct stream_slots *p, uint32_t owner, uint64_t now_ns)
