@@ -104,7 +104,7 @@ enum status api_admin_reload(struct request *x, struct error *err)
 
 enum status api_admin_config(struct request *x, struct error *err)
 {
-    struct config *config = request_alloc(x, sizeof *config, err); /* tens of kilobytes */
+    struct config *config = job_alloc(&x->job, sizeof *config, err); /* tens of kilobytes */
     if (config == NULL)
         return ERR_NOMEM;
     reload_config(x->service->reload, config);

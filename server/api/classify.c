@@ -168,7 +168,7 @@ enum status api_classify(struct request *x, struct error *err)
     const struct settings *settings = x->service->settings;
     struct given g = {.is_json = x->type == TYPE_JSON, .is_form = x->type == TYPE_FORM};
     struct fields f = {.top_k = TOP_K_DEFAULT};
-    x->state = request_alloc(x, sizeof(struct classification), err);
+    x->state = job_alloc(&x->job, sizeof(struct classification), err);
     enum status st = x->state != NULL ? fields_read(&classify_query, x->query, settings, &f, err) : ERR_NOMEM;
     if (st == OK && g.is_json)
         st = request_json_parse(&x->object, x->body.bytes, x->body.size, err);

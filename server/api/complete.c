@@ -218,7 +218,7 @@ static enum status plan(struct request *x, const struct complete_input *in, stru
     }
     enum status st = job_defer(&x->job, free_png, state, err);
     if (st == OK && state->given.size > 0) {
-        source = request_alloc(x, sizeof *source, err);
+        source = job_alloc(&x->job, sizeof *source, err);
         st = source != NULL ? picture_inputs_init(source, x, fill, NULL, err) : ERR_NOMEM;
         if (st == OK)
             st = request_picture_add(source, &state->given, err);
@@ -264,7 +264,7 @@ static enum status read_request(struct request *x, struct error *err)
 
 enum status api_complete(struct request *x, struct error *err)
 {
-    struct completion *state = x->state = request_alloc(x, sizeof *state, err);
+    struct completion *state = x->state = job_alloc(&x->job, sizeof *state, err);
     const enum status st = state != NULL ? read_request(x, err) : ERR_NOMEM;
     x->reader = read_piece;
     return st == OK ? request_run_job(x, state->streams ? events_answer : answer_picture) : st;

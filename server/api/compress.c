@@ -88,7 +88,7 @@ static void clear_blocks(void *blocks)
 
 static enum status code(struct request *x, bool restores, struct error *err)
 {
-    struct coding *c = x->state = request_alloc(x, sizeof *c, err);
+    struct coding *c = x->state = job_alloc(&x->job, sizeof *c, err);
     if (c == NULL || job_defer(&x->job, clear_blocks, &c->blocks, err) != OK)
         return ERR_NOMEM;
     c->restores = restores;

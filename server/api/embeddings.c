@@ -295,7 +295,7 @@ static enum status read_request(struct request *x, struct error *err)
 
 enum status api_openai_embeddings(struct request *x, struct error *err)
 {
-    x->state = request_alloc(x, sizeof(struct embedding), err);
+    x->state = job_alloc(&x->job, sizeof(struct embedding), err);
     const enum status st = x->state != NULL ? read_request(x, err) : ERR_NOMEM;
     return st == OK ? request_run_job(x, embeddings_answer) : st;
 }

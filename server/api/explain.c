@@ -206,7 +206,7 @@ enum status api_explain(struct request *x, struct error *err)
 {
     struct multipart_part given;
     struct fields f = {0};
-    struct explaining *s = x->state = request_alloc(x, sizeof *s, err);
+    struct explaining *s = x->state = job_alloc(&x->job, sizeof *s, err);
     if (s == NULL || job_defer(&x->job, clear, s, err) != OK)
         return ERR_NOMEM;
     enum status st = request_picture_find_one(&given, x, &explain_query, err);

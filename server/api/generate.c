@@ -363,7 +363,7 @@ static enum status generate_fetched(struct request *x, struct error *err)
 
 enum status api_generate(struct request *x, struct error *err)
 {
-    x->state = request_alloc(x, sizeof(struct generation), err);
+    x->state = job_alloc(&x->job, sizeof(struct generation), err);
     return x->state != NULL ? generate(x, err) : ERR_NOMEM;
 }
 
@@ -399,7 +399,7 @@ enum status api_generate_events(struct request *x, struct error *err)
     else {
         if (st == OK)
             st = request_job_check_room(x, err);
-        if (st == OK && (x->state = request_alloc(x, sizeof(struct generation), err)) == NULL)
+        if (st == OK && (x->state = job_alloc(&x->job, sizeof(struct generation), err)) == NULL)
             st = ERR_NOMEM;
         if (st == OK)
             st = generate_run(x, &r, &from, err);

@@ -184,7 +184,7 @@ static enum status answer_classes(struct request *x, struct error *err)
     const size_t rows = classified->in.count;
     const char *const *names = inference_output_names(c->task);
     struct inference_reply reply;
-    float *probabilities = request_alloc(x, rows * c->classes * sizeof *probabilities, err);
+    float *probabilities = job_alloc(&x->job, rows * c->classes * sizeof *probabilities, err);
     if (probabilities == NULL || reply_begin(&reply, err) != OK)
         return ERR_NOMEM;
     for (size_t i = 0; i < rows; i++)
@@ -392,7 +392,7 @@ static enum status begin_job(struct request *x, struct hosted_model *e, struct e
 enum status api_inference_infer(struct request *x, struct error *err)
 {
     struct hosted_model *e;
-    struct inference *s = x->state = request_alloc(x, sizeof *s, err);
+    struct inference *s = x->state = job_alloc(&x->job, sizeof *s, err);
     if (s == NULL || job_defer(&x->job, clear, s, err) != OK)
         return ERR_NOMEM;
     enum status st = inference_model(&e, x, err);

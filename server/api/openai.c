@@ -51,7 +51,7 @@ struct completion {
 static enum status completion_create(struct request *x, bool is_chat, const struct openai_request *r, struct error *err)
 {
     uint8_t random[ID_RANDOM_BYTES] = {0};
-    struct completion *c = x->state = request_alloc(x, sizeof *c, err);
+    struct completion *c = x->state = job_alloc(&x->job, sizeof *c, err);
     if (c == NULL)
         return ERR_NOMEM;
     c->is_chat = is_chat;
@@ -64,7 +64,7 @@ static enum status completion_create(struct request *x, bool is_chat, const stru
     c->count = r->in.prompt_count * r->in.n;
     c->returned = r->returned;
     c->logprobs = r->logprobs;
-    c->characters = request_alloc(x, c->count * sizeof *c->characters, err);
+    c->characters = job_alloc(&x->job, c->count * sizeof *c->characters, err);
     return c->characters != NULL ? OK : ERR_NOMEM;
 }
 

@@ -89,7 +89,7 @@ static int by_age(const void *a, const void *b)
 /* All requests that were here before `x`. Without memory for them the rows are fewer than the requests. */
 static void gather(struct list *l, struct request *x, struct error *err)
 {
-    l->rows = request_alloc(x, REQUESTS_LISTED_MAX * sizeof *l->rows, err);
+    l->rows = job_alloc(&x->job, REQUESTS_LISTED_MAX * sizeof *l->rows, err);
     l->capacity = l->rows != NULL ? REQUESTS_LISTED_MAX : 0;
     requests_see_before(x, see, l);
     if (l->count > 0)

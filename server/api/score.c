@@ -111,7 +111,7 @@ static enum status begin_picture(struct request *x, struct score_input *in, cons
     struct picture_inputs *r;
     in->count = (size_t)3 * size[0] * size[1];
     enum status st = score_begin(&x->job, in, err);
-    if (st == OK && (r = request_alloc(x, sizeof *r, err)) == NULL)
+    if (st == OK && (r = job_alloc(&x->job, sizeof *r, err)) == NULL)
         st = ERR_NOMEM;
     if (st == OK)
         st = picture_inputs_init(r, x, score_fill, NULL, err);

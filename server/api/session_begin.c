@@ -155,7 +155,7 @@ static enum status preprocess(struct request *x, struct generate_request *r, str
 enum status api_sessions_create(struct request *x, struct error *err)
 {
     struct generate_request r = {0};
-    struct beginning *b = x->state = request_alloc(x, sizeof *b, err);
+    struct beginning *b = x->state = job_alloc(&x->job, sizeof *b, err);
     enum status st = b != NULL ? session_work_create(&b->work, x, 1, err) : ERR_NOMEM;
     if (st == OK)
         st = check_id(x, err);

@@ -24,7 +24,7 @@ static void let_go(void *work)
 
 enum status session_work_create(struct session_work **ret, struct request *x, size_t count, struct error *err)
 {
-    struct session_work *k = request_alloc(x, sizeof *k + count * sizeof k->infos[0], err);
+    struct session_work *k = job_alloc(&x->job, sizeof *k + count * sizeof k->infos[0], err);
     if (k == NULL || job_defer(&x->job, let_go, k, err) != OK)
         return ERR_NOMEM;
     k->sessions = x->service->sessions;

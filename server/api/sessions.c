@@ -77,7 +77,7 @@ enum status api_sessions(struct request *x, struct error *err)
         st = fields_read(&sessions_query, x->query, x->service->settings, &r, err);
     if (st != OK)
         return st;
-    struct session_info *infos = request_alloc(x, (size_t)r.limit * sizeof *infos, err);
+    struct session_info *infos = job_alloc(&x->job, (size_t)r.limit * sizeof *infos, err);
     return infos != NULL ? reply_send_json(x, 200, describe_page(x, &r, infos)) : ERR_NOMEM;
 }
 

@@ -120,12 +120,6 @@ void http_rooms_begin(struct http *h)
     }
 }
 
-void http_rooms_end(struct http *h)
-{
-    for (size_t i = 0; i < LISTENER_KIND_COUNT; i++)
-        quota_clear(&h->quotas[i]);
-}
-
 #define REFUSAL                                                                            \
     "{\"error\":{\"message\":\"there is no room or memory for this connection; try again " \
     "later\",\"type\":\"overloaded_error\","                                               \

@@ -392,7 +392,8 @@ void http_stop(struct http *h)
         stop_libraries(l);
     }
     tls_stop();
-    http_rooms_end(h);
+    for (size_t i = 0; i < LISTENER_KIND_COUNT; i++)
+        quota_clear(&h->quotas[i]);
     free(h);
 }
 

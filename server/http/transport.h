@@ -139,7 +139,6 @@ struct connection {
 /* ---- connection.c ----------------------------------------------------------------------------------------------- */
 
 void http_rooms_begin(struct http *h);
-void http_rooms_end(struct http *h);
 /* Admit a connection that was accepted on a listener, or tell the client that there is no room and close it: NULL. */
 struct connection *http_admit(struct http_loop *l, size_t listener, int fd, const struct sockaddr *from);
 /* The client of a request: its peer's address, or what trusted proxies say. */

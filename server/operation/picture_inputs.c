@@ -34,7 +34,7 @@ enum status picture_inputs_init(struct picture_inputs *r, struct request *x, pic
     r->fill = fill;
     x->job.work.arg = r;
     if (size != NULL) {
-        r->size = request_alloc(x, strlen(size) + 1, err);
+        r->size = job_alloc(&x->job, strlen(size) + 1, err);
         if (r->size == NULL)
             return ERR_NOMEM;
         memcpy(r->size, size, strlen(size));

@@ -346,9 +346,10 @@ static uint32_t plan_pass(struct stream_lane *l, uint64_t now_ns, bool *prompts)
     return count;
 }
 
+/* The slot with that stream, one of its two. */
 static struct stream_slot *slot_of(const struct stream_lane *l, const struct engine_part *p)
 {
-    return &l->slots->slot[stream_slots_slot_of(l->slots, p->stream)];
+    return &l->slots->slot[p->stream % l->slots->slots_max];
 }
 
 /* Add parts for the slots whose leaders have fed all that they were given; the engine does not see these. Returns the

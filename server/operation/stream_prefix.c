@@ -86,11 +86,6 @@ void stream_prefixes_free(struct stream_prefixes *p)
 
 /* ---- a slot's prompt ------------------------------------------------------------------------------------------- */
 
-static uint32_t start_of(const struct stream_model *m)
-{
-    return m->starts ? 1 : 0;
-}
-
 static struct stream_prefix *part_of(const struct stream_prefixes *p, const struct stream_slot *s)
 {
     return &p->slots[s->index];
@@ -106,7 +101,7 @@ static int64_t fed_of(const struct stream_prefix *x, const struct stream_slot *s
  * where a shorter one that it begins with has states too. */
 static size_t spacing_of(const struct stream_prefixes *p, size_t size)
 {
-    const uint32_t position = (uint32_t)size + start_of(p->model);
+    const uint32_t position = (uint32_t)size + p->model->starts;
     const size_t state_bytes = engine_stream_saved_bytes(p->model->engine, position);
     const size_t most = prefix_cache_room(p->cache, state_bytes) / PREFIX_SHARE_OF_PROMPT;
     size_t spacing = p->every;
@@ -141,7 +136,7 @@ size_t stream_prefix_begin(struct stream_prefixes *p, struct stream_slot *s)
     *x = (struct stream_prefix){.spacing = 0};
     if (s->follows || s->state_owner == NULL)
         return 0;
-    x->from = s->at - (s->window.length - start_of(p->model));
+    x->from = s->at - (s->window.length - p->model->starts);
     x->size = s->given_count - x->from;
     if (x->size < p->every)
         return 0;

@@ -6,11 +6,6 @@
 
 #include "server/operation/stream_snapshot.h"
 
-void stream_slot_take(struct stream_slot *s, struct job *j, uint32_t sample)
-{
-    *s = (struct stream_slot){.window = s->window, .index = s->index, .job = j, .sample = sample};
-}
-
 /* Append what the request gives next to the window. */
 static void fill_room(struct stream_slot *s)
 {

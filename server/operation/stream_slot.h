@@ -48,9 +48,6 @@ struct stream_slot {
     uint32_t followers; /* slots that wait for this one */
 };
 
-/* Give the slot to a sample of a job; the window stays as it is. */
-void stream_slot_take(struct stream_slot *s, struct job *j, uint32_t sample);
-
 /* Feed what is given from `at` on: from scratch or, once all of the window is fed, after what the state holds. */
 void stream_slot_begin(struct stream_slot *s);
 void stream_slot_go_on(struct stream_slot *s);

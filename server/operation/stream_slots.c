@@ -128,7 +128,7 @@ static void begin_sample(struct stream_slots *p, uint32_t slot, uint32_t sample)
 {
     struct stream_slot *s = &p->slot[slot];
     struct job *j = p->jobs[p->owner[slot]].job;
-    stream_slot_take(s, j, sample);
+    *s = (struct stream_slot){.window = s->window, .index = slot, .job = j, .sample = sample};
     j->kind->stream->begin(s);
     for (uint32_t rank = 0; rank < p->running; rank++)
         if (p->order[rank] != slot && stream_slot_follow(s, &p->slot[p->order[rank]]))
@@ -174,8 +174,9 @@ static void drop_job(struct stream_slots *p, uint32_t owner)
 void stream_slots_leave(struct stream_slots *p, uint32_t slot)
 {
     const uint32_t owner = p->owner[slot];
+    const struct lane_job *j = &p->jobs[owner];
     give_up_slot(p, slot);
-    if (lane_job_is_through(&p->jobs[owner]))
+    if (j->running == 0 && j->parked == 0 && j->begun == j->samples)
         drop_job(p, owner);
 }
 

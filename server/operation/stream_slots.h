@@ -85,16 +85,4 @@ void stream_slots_park(struct stream_slots *p, uint32_t slot);
 void stream_slots_leave(struct stream_slots *p, uint32_t slot);
 void stream_slots_leave_all(struct stream_slots *p, uint32_t owner);
 
-/* The slot whose stream, one of two, the engine knows by this number. */
-static inline uint32_t stream_slots_slot_of(const struct stream_slots *p, uint32_t stream)
-{
-    return stream % p->slots_max;
-}
-
-/* Does a job have nothing left in the lane, and nothing to come? */
-static inline bool lane_job_is_through(const struct lane_job *j)
-{
-    return j->running == 0 && j->parked == 0 && j->begun == j->samples;
-}
-
 #endif

@@ -23,12 +23,6 @@ uint32_t stream_model_room(const struct stream_model *m, uint32_t position)
     return m->context - (position == 0 && m->starts ? 1 : position);
 }
 
-/* The first place after the start embedding, if there is one. */
-static uint32_t first_of(const struct stream_model *m)
-{
-    return m->starts ? 1 : 0;
-}
-
 void stream_window_reset(struct stream_window *w)
 {
     engine_stream_reset(w->model->engine, w->stream);
@@ -56,13 +50,13 @@ size_t stream_window_fill(struct stream_window *w, const uint8_t *elements, size
 static uint32_t shifted_from(const struct stream_model *m)
 {
     const uint32_t keep = m->context > 1 ? m->context / 2 - 1 : 0;
-    return m->context - keep - first_of(m);
+    return m->context - keep - m->starts;
 }
 
 static void shift_window(struct stream_window *w)
 {
     const struct stream_model *m = w->model;
-    const uint32_t first = first_of(m), from = shifted_from(m), stream = w->stream;
+    const uint32_t first = m->starts, from = shifted_from(m), stream = w->stream;
     w->length = m->context - from;
     memmove(w->elements + first, w->elements + from + first, w->length - first);
     w->fed = w->ahead_fed;
@@ -131,7 +125,7 @@ size_t stream_window_restore(struct stream_window *w, const struct stream_snapsh
         }
         return 0;
     }
-    const uint32_t first = first_of(m);
+    const uint32_t first = m->starts;
     const size_t half = m->context > 1 ? m->context / 2 : 1 - first;
     const size_t text = from->fed_count > first ? from->fed_count - first : 0;
     const size_t left = given < half ? half - given : 0, tail = left < text ? left : text;

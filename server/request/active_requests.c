@@ -13,18 +13,6 @@
 
 /* ---- the request's own thread ----------------------------------------------------------------------------------- */
 
-void active_begin(struct requests *all)
-{
-    (void)pthread_mutex_init(&all->active.lock, NULL);
-    TAILQ_INIT(&all->active.list);
-}
-
-void active_end(struct requests *all)
-{
-    assert(TAILQ_EMPTY(&all->active.list));
-    (void)pthread_mutex_destroy(&all->active.lock);
-}
-
 void request_show(struct request *x)
 {
     assert(!x->is_shown);

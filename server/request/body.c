@@ -55,11 +55,6 @@ void bodies_init(struct bodies *all, uint64_t most, size_t size_max, void (*cut)
     quota_init(&all->quota, &rules);
 }
 
-void bodies_clear(struct bodies *all)
-{
-    quota_clear(&all->quota);
-}
-
 /* ---- one -------------------------------------------------------------------------------------------------------- */
 
 static bool take_small(struct body *b, size_t capacity, struct bodies *all)

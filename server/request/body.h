@@ -41,9 +41,8 @@ struct body {
 };
 
 /* `most` bytes in all, but room for at least one body of size_max. `cut` is called by any thread, under the quota's
- * lock. */
+ * lock. Once all bodies are dropped, quota_clear ends it. */
 void bodies_init(struct bodies *all, uint64_t most, size_t size_max, void (*cut)(struct body *b));
-void bodies_clear(struct bodies *all); /* all bodies are dropped */
 
 /* Add what has arrived. Beyond size_max, or when there is no room for it as that client's, all of it is dropped and
  * later pieces are only counted. */

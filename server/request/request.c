@@ -14,11 +14,6 @@
 
 _Static_assert(REQUEST_CLIENT_BYTES >= INET6_ADDRSTRLEN, "any address fits");
 
-void *request_alloc(struct request *x, size_t bytes, struct error *err)
-{
-    return job_alloc(&x->job, bytes, err);
-}
-
 const char *request_header(const struct request *x, const char *name)
 {
     return MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, name);

@@ -133,8 +133,6 @@ struct request {
 /* May it be read as HTTP, and may a body of that size come? Errors: ERR_ARGUMENT, ERR_NOT_FOUND, ERR_METHOD,
  * ERR_LENGTH, ERR_TOO_LARGE, ERR_URL. */
 enum status request_check_framing(struct request *x, struct error *err);
-/* job_alloc. */
-void *request_alloc(struct request *x, size_t bytes, struct error *err);
 /* NULL where there is none. */
 const char *request_header(const struct request *x, const char *name);
 /* How many headers of that name there are; *ret is the last, if there is one. */

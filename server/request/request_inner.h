@@ -38,8 +38,6 @@ void request_release_answer(struct request *x);
 
 /* ---- active_requests.c ------------------------------------------------------------------------------------------ */
 
-void active_begin(struct requests *all);
-void active_end(struct requests *all); /* there must be none */
 /* Once this returns, no other thread sees the request. One that was not shown is a no-op. */
 void active_leave(struct request *x);
 

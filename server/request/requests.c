@@ -9,6 +9,7 @@
  * request_await until its end, a connection as long as it lives; both end before the library closes the socket. */
 #include "server/request/requests.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,7 +170,8 @@ enum status requests_start(struct requests **ret, const struct service *service,
     answers_begin(all);
     bodies_init(&all->bodies, (uint64_t)s->bodies_memory_max_mb << 20, s->body_bytes_max, cut_upload);
     bodies_init(&all->admin_bodies, ADMIN_BODIES_BYTES_MAX, s->body_bytes_max, cut_upload);
-    active_begin(all);
+    (void)pthread_mutex_init(&all->active.lock, NULL);
+    TAILQ_INIT(&all->active.list);
     const struct http_app app = {on_request, on_completed, all};
     const enum status st = http_start(&all->http, s, listeners, watcher, mailboxes, &app, err);
     if (st == OK)
@@ -184,10 +186,11 @@ void requests_stop(struct requests *all)
     if (all == NULL)
         return;
     http_stop(all->http);
-    active_end(all);
+    assert(TAILQ_EMPTY(&all->active.list));
+    (void)pthread_mutex_destroy(&all->active.lock);
     quota_clear(&all->answers);
-    bodies_clear(&all->bodies);
-    bodies_clear(&all->admin_bodies);
+    quota_clear(&all->bodies.quota);
+    quota_clear(&all->admin_bodies.quota);
     free(all);
 }
 

@@ -65,12 +65,6 @@ struct workers {
     struct worker threads[]; /* [purpose.threads] */
 };
 
-/* What a worker does next. */
-struct task {
-    struct job *job;
-    bool postprocesses;
-};
-
 /* ---- the budget ------------------------------------------------------------------------------------------------- */
 
 static bool has_room_locked(const struct workers *w, uint64_t bytes)
@@ -90,10 +84,14 @@ static bool is_worth_trimming_locked(const struct workers *w)
     return w->running == 0 && w->untrimmed >= TRIM_BYTES && w->held < TRIM_BYTES && w->next == NULL;
 }
 
-/* Keep no more than `retained` of what is held. A worker is woken only for what may be of use to it: most pictures are
+/* Keep no more than `kept` of what is held. A worker is woken only for what may be of use to it: most pictures are
  * small, and no worker has to do with them. */
-static void keep_locked(struct workers *w, struct job_work *k, uint64_t kept)
+static void keep(struct job_work *k, uint64_t kept)
 {
+    struct workers *w = k->workers;
+    if (w == NULL || (k->held == 0 && !k->is_ahead))
+        return;
+    (void)pthread_mutex_lock(&w->lock);
     const bool opens = kept == 0 && k->is_ahead;
     w->held -= k->held;
     k->held = kept < k->held ? kept : k->held;
@@ -104,15 +102,6 @@ static void keep_locked(struct workers *w, struct job_work *k, uint64_t kept)
     }
     if (opens || w->next != NULL || is_worth_trimming_locked(w))
         (void)pthread_cond_signal(&w->changed);
-}
-
-static void keep(struct job_work *k, uint64_t kept)
-{
-    struct workers *w = k->workers;
-    if (w == NULL || (k->held == 0 && !k->is_ahead))
-        return;
-    (void)pthread_mutex_lock(&w->lock);
-    keep_locked(w, k, kept);
     (void)pthread_mutex_unlock(&w->lock);
 }
 
@@ -178,23 +167,23 @@ static struct job *pop_waiting_locked(struct workers *w, bool *postprocesses)
     return j;
 }
 
-/* Find something to do, and take the memory for it. */
-static bool find_locked(struct workers *w, struct task *t)
+/* Find something to do, and take the memory for it. NULL: there is nothing. */
+static struct job *find_locked(struct workers *w, bool *postprocesses)
 {
-    struct job *kept = pop_locked(w, w->postprocessing, 0);
-    if (kept != NULL) {
-        *t = (struct task){kept, true};
-        return true;
-    }
+    struct job *j = pop_locked(w, w->postprocessing, 0);
+    *postprocesses = true;
+    if (j != NULL)
+        return j;
     if (w->next == NULL)
         w->next = pop_waiting_locked(w, &w->next_postprocesses);
-    if (w->next == NULL)
-        return false;
-    struct job_work *k = &w->next->work;
+    j = w->next;
+    if (j == NULL)
+        return NULL;
+    struct job_work *k = &j->work;
     const uint64_t bytes = w->next_postprocesses ? k->postprocess_bytes : k->preprocess_bytes;
-    if (!w->is_cancelled && job_stop_reason(w->next, clock_now_ns()) == OK) {
+    if (!w->is_cancelled && job_stop_reason(j, clock_now_ns()) == OK) {
         if (!has_room_locked(w, bytes))
-            return false;
+            return NULL;
         take_room_locked(w, k, bytes);
         w->untrimmed += bytes;
         if (!w->next_postprocesses && k->pictures > 0) {
@@ -202,9 +191,9 @@ static bool find_locked(struct workers *w, struct task *t)
             k->is_ahead = true;
         }
     }
-    *t = (struct task){w->next, w->next_postprocesses};
+    *postprocesses = w->next_postprocesses;
     w->next = NULL;
-    return true;
+    return j;
 }
 
 /* ---- work ------------------------------------------------------------------------------------------------------- */
@@ -245,22 +234,21 @@ static void abandon(struct job *j, enum status st, const struct error *err)
     job_abort(j, stop != OK ? stop : st, stop == OK && err != NULL ? err->message : NULL, now_ns);
 }
 
-static void workers_run(struct workers *w, const struct task *t)
+static void workers_run(struct workers *w, struct job *j, bool postprocesses)
 {
-    struct job *j = t->job;
     struct job_work *k = &j->work;
     struct error err;
     enum status st = job_stop_reason(j, clock_now_ns());
     if (st == OK && w->is_cancelled) /* never unset: if it is just being set, the job is among the last that run */
         st = ERR_UNAVAILABLE;
-    if (st != OK && !(t->postprocesses && k->commits)) {
+    if (st != OK && !(postprocesses && k->commits)) {
         abandon(j, st, NULL);
         return;
     }
-    st = t->postprocesses ? postprocess(j, &err) : preprocess(j, &err);
+    st = postprocesses ? postprocess(j, &err) : preprocess(j, &err);
     if (st != OK) {
         abandon(j, st, &err);
-    } else if (t->postprocesses) {
+    } else if (postprocesses) {
         job_complete(j, k->finish, clock_now_ns());
     } else {
         j->item.cost = j->engine_cost;
@@ -291,16 +279,17 @@ static void *worker_thread(void *arg)
     const int before = getpriority(PRIO_PROCESS, (id_t)gettid());
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(),
                       before + w->purpose.nice); /* at most the lowest; needs no privilege */
-    struct task t;
     (void)pthread_mutex_lock(&w->lock);
     for (;;) {
-        if (find_locked(w, &t)) {
+        bool postprocesses;
+        struct job *j = find_locked(w, &postprocesses);
+        if (j != NULL) {
             w->running++;
-            self->client = t.job->item.client;
+            self->client = j->item.client;
             self->is_busy = true;
             (void)pthread_cond_signal(&w->changed); /* there may be something for another as well */
             (void)pthread_mutex_unlock(&w->lock);
-            workers_run(w, &t);
+            workers_run(w, j, postprocesses);
             mailbox_notify(w->mailboxes);
             (void)pthread_mutex_lock(&w->lock);
             w->running--;

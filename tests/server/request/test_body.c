@@ -36,7 +36,7 @@ static void finish(void)
 {
     assert_int_equal(all.small, 0);
     assert_int_equal(all.quota.used, 0);
-    bodies_clear(&all);
+    quota_clear(&all.quota);
 }
 
 static uint64_t total(void)
