@@ -44,28 +44,6 @@ size_t request_headers(const struct request *x, const char *name, const char **r
     return same.count;
 }
 
-struct query {
-    bool (*each)(void *arg, const char *name, const char *value, size_t value_bytes);
-    void *arg;
-};
-
-static enum MHD_Result query_step(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_bytes,
-                                  const char *value, size_t value_bytes)
-{
-    const struct query *q = cls;
-    (void)kind;
-    if (strlen(name) != name_bytes) /* or "top_k%00..." would be top_k */
-        name = "(a name with a NUL)";
-    return q->each(q->arg, name, value, value_bytes) ? MHD_YES : MHD_NO;
-}
-
-void request_each_parameter(struct request *x,
-                            bool (*each)(void *arg, const char *name, const char *value, size_t value_bytes), void *arg)
-{
-    struct query q = {each, arg};
-    (void)MHD_get_connection_values_n(x->mhd, MHD_GET_ARGUMENT_KIND, query_step, &q);
-}
-
 void request_client(const struct request *x, char out[REQUEST_CLIENT_BYTES])
 {
     proxies_print_address(&x->address, out);

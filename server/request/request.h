@@ -137,11 +137,6 @@ enum status request_check_framing(struct request *x, struct error *err);
 const char *request_header(const struct request *x, const char *name);
 /* How many headers of that name there are; *ret is the last, if there is one. */
 size_t request_headers(const struct request *x, const char *name, const char **ret);
-/* Call `each` with every query parameter, decoded; a value may be NULL, and a name with a NUL is replaced by one that
- * matches no parameter. Stops when it returns false. */
-void request_each_parameter(struct request *x,
-                            bool (*each)(void *arg, const char *name, const char *value, size_t value_bytes),
-                            void *arg);
 /* The client's address as text: the peer's, or what trusted proxies say (proxies.h). */
 void request_client(const struct request *x, char out[REQUEST_CLIENT_BYTES]);
 /* From now on what the request takes counts as that client's: a key's, say. Before any of the body was read. */

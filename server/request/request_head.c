@@ -8,6 +8,7 @@
 
 #include "config/json.h"
 #include "server/fields/request_json.h"
+#include "server/http/transport.h"
 #include "server/media/picture.h"
 #include "server/request/route.h"
 #include "server/request/service.h"
@@ -40,13 +41,18 @@ enum status request_query_add(json_t *object, const struct field *f, const char 
     return OK;
 }
 
-static bool take_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
+/* A parameter, decoded; its value may be NULL. */
+static enum MHD_Result take_parameter(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_bytes,
+                                      const char *value, size_t value_bytes)
 {
-    struct query *q = arg;
+    struct query *q = cls;
+    (void)kind;
+    if (strlen(name) != name_bytes) /* or "top_k%00..." would be top_k */
+        name = "(a name with a NUL)";
     const struct field *f = fields_find(q->known, name);
     q->status = f != NULL ? request_query_add(q->object, f, value, value_bytes, q->err)
                           : fields_refuse(q->known, "parameter", ":", name, q->err);
-    return q->status == OK;
+    return q->status == OK ? MHD_YES : MHD_NO;
 }
 
 enum status request_query_parse(json_t **ret, const struct field_list *known, struct request *x, struct error *err)
@@ -54,7 +60,7 @@ enum status request_query_parse(json_t **ret, const struct field_list *known, st
     struct query q = {.known = known, .object = known->count > 0 ? json_object() : NULL, .err = err};
     if (known->count > 0 && q.object == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    request_each_parameter(x, take_parameter, &q);
+    (void)MHD_get_connection_values_n(x->mhd, MHD_GET_ARGUMENT_KIND, take_parameter, &q);
     if (q.status == OK)
         *ret = q.object;
     else
