@@ -44,7 +44,7 @@ static enum status create_rings(struct job *j, struct generate_job *g, struct er
         !make(j, &g->prompt_likeliest, prompt, likeliest, 1, 1, err))
         return ERR_NOMEM;
     for (uint32_t i = 0; i < g->sample_count; i++)
-        stop_matcher_init(&g->samples[i].matcher, &g->in.stops);
+        g->samples[i].matcher.stops = &g->in.stops;
     for (size_t i = 0; i < prompt * numbers; i++)
         g->prompt_logprobs[i] = NAN;
     return OK;
@@ -251,14 +251,13 @@ enum generate_next generate_emit(struct generate_job *g, uint32_t sample, uint8_
 {
     struct job *j = g->job;
     struct generate_sample *s = &g->samples[sample];
-    uint8_t text[GENERATE_STOP_BYTES_MAX];
     size_t size;
 
     (void)pthread_mutex_lock(&j->lock);
     assert(!s->is_over);
     const bool first = job_generated_locked(j, now_ns);
     put_locked(g, sample, byte, logprobs, likeliest);
-    const bool stopped = stop_matcher_feed(&s->matcher, byte, text, &size);
+    const bool stopped = stop_matcher_feed(&s->matcher, byte, &size);
     const bool fits = release_locked(g, s, size);
     if (j->streams && j->suspended && (first || (s->bytes > 0 && now_ns - g->resumed_ns >= gap_ns))) {
         job_resume_locked(j);
@@ -272,12 +271,11 @@ enum generate_next generate_emit(struct generate_job *g, uint32_t sample, uint8_
 
 static void end_sample_locked(struct generate_job *g, struct generate_sample *s, enum status st, enum job_finish finish)
 {
-    uint8_t text[GENERATE_STOP_BYTES_MAX];
     if (s->is_over)
         return;
     s->is_cut_off = st == OK && finish > FINISH_TIMEOUT && job_cancelled(g->job) == ERR_UNAVAILABLE;
     /* what may be the beginning of a stop string is text only if no more comes */
-    const size_t left = s->is_cut_off && g->in.hold_partial_stop ? 0 : stop_matcher_flush(&s->matcher, text);
+    const size_t left = s->is_cut_off && g->in.hold_partial_stop ? 0 : s->matcher.held_bytes;
     /* if it does not fit, the reader was too slow for the last bytes too */
     s->finish = release_locked(g, s, left) ? finish : FINISH_CANCELLED;
     s->is_over = true;

@@ -17,12 +17,6 @@ bool stop_set_add(struct stop_set *s, const void *bytes, size_t size)
     return true;
 }
 
-void stop_matcher_init(struct stop_matcher *m, const struct stop_set *stops)
-{
-    m->stops = stops;
-    m->held_bytes = 0;
-}
-
 /* The longest stop string that `window` ends with; 0 if it ends with none. */
 static size_t matched_length(const struct stop_set *s, const uint8_t *window, size_t size)
 {
@@ -44,32 +38,20 @@ static bool begins_a_stop(const struct stop_set *s, const uint8_t *bytes, size_t
     return false;
 }
 
-bool stop_matcher_feed(struct stop_matcher *m, uint8_t byte, uint8_t *out, size_t *out_bytes)
+bool stop_matcher_feed(struct stop_matcher *m, uint8_t byte, size_t *text_bytes)
 {
-    uint8_t window[GENERATE_STOP_BYTES_MAX + 1];
-    memcpy(window, m->held, m->held_bytes);
-    window[m->held_bytes] = byte;
     const size_t size = (size_t)m->held_bytes + 1;
-
-    const size_t matched = matched_length(m->stops, window, size);
+    m->held[m->held_bytes] = byte;
+    const size_t matched = matched_length(m->stops, m->held, size);
     size_t text = matched > 0 ? size - matched : 0;
     if (matched == 0)
-        while (text < size && !begins_a_stop(m->stops, window + text, size - text))
+        while (text < size && !begins_a_stop(m->stops, m->held + text, size - text))
             text++;
 
     const size_t keep = matched > 0 ? 0 : size - text;
-    assert(text <= GENERATE_STOP_BYTES_MAX && keep < GENERATE_STOP_BYTES_MAX);
-    memcpy(out, window, text);
-    *out_bytes = text;
-    memcpy(m->held, window + text, keep);
+    assert(keep < GENERATE_STOP_BYTES_MAX); /* so the next byte has room */
+    memmove(m->held, m->held + text, keep);
     m->held_bytes = (uint32_t)keep;
+    *text_bytes = text;
     return matched > 0;
-}
-
-size_t stop_matcher_flush(struct stop_matcher *m, uint8_t *out)
-{
-    const size_t size = m->held_bytes;
-    memcpy(out, m->held, size);
-    m->held_bytes = 0;
-    return size;
 }

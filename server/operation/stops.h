@@ -19,20 +19,18 @@ struct stop_set {
 /* False, and nothing added, if the set is full or the length is 0 or too long. */
 bool stop_set_add(struct stop_set *s, const void *bytes, size_t size);
 
-/* Invariant between calls: `held` is the longest suffix of what was fed that a stop string begins with, and is not a
- * whole stop string. So no more is withheld than may still turn out to belong to one. */
+/* Zeroed but for its stops. Invariant between calls: `held` is the longest suffix of what was fed that a stop string
+ * begins with, and is not a whole stop string. So no more is withheld than may still turn out to belong to one. If the
+ * stream ends without one, it was text after all. */
 struct stop_matcher {
     const struct stop_set *stops; /* borrowed */
     uint32_t held_bytes;
     uint8_t held[GENERATE_STOP_BYTES_MAX];
 };
 
-void stop_matcher_init(struct stop_matcher *m, const struct stop_set *stops);
-/* Feed the next byte. out [GENERATE_STOP_BYTES_MAX] gets the *out_bytes bytes that now certainly are text. True when a
- * stop string is complete: it is in none of the outputs, and the matcher holds nothing more. If several end here, the
+/* Feed the next byte. *text_bytes: so many of those held, this one included, now certainly are text, the oldest. True
+ * when a stop string is complete: no byte of it is text, and the matcher holds nothing more. If several end here, the
  * longest counts, because it began first. */
-bool stop_matcher_feed(struct stop_matcher *m, uint8_t byte, uint8_t *out, size_t *out_bytes);
-/* The stream ended without one: what is held was text after all. `out` as above; returns its size. */
-size_t stop_matcher_flush(struct stop_matcher *m, uint8_t *out);
+bool stop_matcher_feed(struct stop_matcher *m, uint8_t byte, size_t *text_bytes);
 
 #endif

@@ -12,7 +12,6 @@
 #include "tests/support/random.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
-enum { TEXT_MAX = 4096 };
 
 static struct stop_set set_of(const char *const *stops)
 {
@@ -25,9 +24,9 @@ static struct stop_set set_of(const char *const *stops)
 static const struct {
     const char *name;
     const char *stops[4];
-    const char *input; /* fed until a stop string ends, then flushed */
-    const char *text;
-    const char *held; /* withheld when the input ends */
+    const char *input; /* fed until a stop string ends */
+    const char *text;  /* with what is withheld */
+    const char *held;  /* withheld when the input ends */
     bool stopped;
 } stop_cases[] = {
     {"no stop strings", {NULL}, "abc", "abc", "", false},
@@ -51,19 +50,19 @@ static void stop_strings_never_leak(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(stop_cases); i++) {
         const struct stop_set s = set_of(stop_cases[i].stops);
-        struct stop_matcher m;
-        uint8_t text[TEXT_MAX];
+        struct stop_matcher m = {.stops = &s};
+        const char *text = stop_cases[i].input;
         size_t size = 0, n;
         bool stopped = false;
-        stop_matcher_init(&m, &s);
-        for (const char *c = stop_cases[i].input; *c != '\0' && !stopped; c++) {
-            stopped = stop_matcher_feed(&m, (uint8_t)*c, text + size, &n);
+        for (const char *c = text; *c != '\0' && !stopped; c++) {
+            stopped = stop_matcher_feed(&m, (uint8_t)*c, &n);
             size += n;
         }
-        n = stop_matcher_flush(&m, text + size);
+        n = m.held_bytes;
         if (stopped != stop_cases[i].stopped || n != strlen(stop_cases[i].held) ||
-            size + n != strlen(stop_cases[i].text) || memcmp(text, stop_cases[i].text, size + n) != 0)
-            fail_msg("%s: \"%.*s\", %zu withheld, %s", stop_cases[i].name, (int)(size + n), (char *)text, n,
+            memcmp(m.held, stop_cases[i].held, n) != 0 || size + n != strlen(stop_cases[i].text) ||
+            memcmp(text, stop_cases[i].text, size + n) != 0)
+            fail_msg("%s: \"%.*s\", %zu withheld, %s", stop_cases[i].name, (int)(size + n), text, n,
                      stopped ? "stopped" : "went on");
     }
 }
@@ -93,8 +92,8 @@ static void random_texts_stop_where_a_plain_search_says(void **state)
     struct random r = {7};
     for (unsigned round = 0; round < 20000; round++) {
         struct stop_set s = {0};
-        struct stop_matcher m;
-        uint8_t input[40], text[sizeof input + GENERATE_STOP_BYTES_MAX];
+        struct stop_matcher m = {.stops = &s};
+        uint8_t input[40];
         size_t size = 0, begin = 0, n;
         bool stopped = false;
         for (uint32_t stops = random_below(&r, GENERATE_STOPS_MAX + 1); s.count < stops;) {
@@ -105,15 +104,14 @@ static void random_texts_stop_where_a_plain_search_says(void **state)
         }
         for (size_t i = 0; i < sizeof input; i++)
             input[i] = (uint8_t)('a' + random_below(&r, 3));
-        stop_matcher_init(&m, &s);
         for (size_t i = 0; i < sizeof input && !stopped; i++) {
-            stopped = stop_matcher_feed(&m, input[i], text + size, &n);
+            stopped = stop_matcher_feed(&m, input[i], &n);
             size += n;
+            assert_int_equal(size + m.held_bytes, stopped ? size : i + 1);
+            assert_memory_equal(m.held, input + size, m.held_bytes);
         }
-        size += stop_matcher_flush(&m, text + size);
         assert_int_equal(search(&s, input, sizeof input, &begin), stopped);
-        assert_int_equal(size, stopped ? begin : sizeof input);
-        assert_memory_equal(text, input, size);
+        assert_int_equal(size + m.held_bytes, stopped ? begin : sizeof input);
     }
 }
 
