@@ -61,7 +61,7 @@ static int read_news(struct job *j, struct text_output *out)
 {
     static const struct job_waiter nobody = {.suspend = ignore, .resume = ignore}; /* the next pass is ours to make */
     uint8_t bytes[RING_BYTES];
-    struct generate_reading reading = {.size_max = sizeof bytes, .bytes = bytes};
+    struct generate_reading reading = {.size_max = sizeof bytes, .to.bytes = bytes};
     int code = CLI_OK;
     job_attach(j, &nobody);
     while (code == CLI_OK && generate_read(j, &reading) == JOB_EVENT_BYTES)

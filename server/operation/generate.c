@@ -18,7 +18,7 @@
 /* In a whole answer: of a byte's text, escaped as many are, and of a logprob with its byte, as JSON. */
 enum { TEXT_BYTES = 2, NUMBER_BYTES = 45 };
 
-/* ---- life ------------------------------------------------------------------------------------------------------ */
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
 
 /* a * b * c elements of `size` bytes, of which there may be none, for *to. */
 static bool make(struct job *j, void *to, size_t a, size_t b, size_t c, size_t size, struct error *err)
@@ -32,14 +32,48 @@ static bool make(struct job *j, void *to, size_t a, size_t b, size_t c, size_t s
     return made != NULL;
 }
 
+enum status generate_rows_create(struct generate_rows *r, struct job *j, size_t a, size_t b, size_t numbers,
+                                 struct error *err)
+{
+    r->numbers = numbers;
+    if (!make(j, &r->bytes, a, b, 1, 1, err) || !make(j, &r->logprobs, a, b, numbers, sizeof *r->logprobs, err) ||
+        !make(j, &r->likeliest, a, b, numbers > 1 ? numbers - 1 : 0, 1, err))
+        return ERR_NOMEM;
+    return OK;
+}
+
+struct generate_rows generate_rows_at(const struct generate_rows *r, size_t at)
+{
+    return (struct generate_rows){
+        .bytes = r->bytes + at,
+        .logprobs = r->numbers > 0 ? r->logprobs + at * r->numbers : NULL,
+        .likeliest = r->numbers > 1 ? r->likeliest + at * (r->numbers - 1) : NULL,
+        .numbers = r->numbers,
+    };
+}
+
+void generate_rows_copy(const struct generate_rows *to, const struct generate_rows *from, size_t count)
+{
+    const size_t numbers = to->numbers;
+    assert(count == 0 || numbers == 0 || numbers == from->numbers);
+    if (count == 0)
+        return;
+    memcpy(to->bytes, from->bytes, count);
+    if (numbers > 0)
+        memcpy(to->logprobs, from->logprobs, count * numbers * sizeof *to->logprobs);
+    if (numbers > 1)
+        memcpy(to->likeliest, from->likeliest, count * (numbers - 1));
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
 static enum status create_rings(struct job *j, struct generate_job *g, struct error *err)
 {
     const size_t numbers = g->in.logprobs, likeliest = numbers > 0 ? numbers - 1 : 0, n = g->sample_count;
     const size_t prompt = g->in.prompt_logprobs ? g->in.prompt_bytes : 0;
     if (!make(j, &g->streams, n, 1, 1, generate_stream_bytes(), err) ||
-        !make(j, &g->samples, n, 1, 1, sizeof *g->samples, err) || !make(j, &g->ring, n, g->ring_size, 1, 1, err) ||
-        !make(j, &g->ring_logprobs, n, g->ring_size, numbers, sizeof *g->ring_logprobs, err) ||
-        !make(j, &g->ring_likeliest, n, g->ring_size, likeliest, 1, err) ||
+        !make(j, &g->samples, n, 1, 1, sizeof *g->samples, err) ||
+        generate_rows_create(&g->ring, j, n, g->ring_size, numbers, err) != OK ||
         !make(j, &g->prompt_logprobs, prompt, numbers, 1, sizeof *g->prompt_logprobs, err) ||
         !make(j, &g->prompt_likeliest, prompt, likeliest, 1, 1, err))
         return ERR_NOMEM;
@@ -152,29 +186,17 @@ struct generate_prompt generate_prompt(const struct generate_job *g, uint32_t sa
 
 /* ---- reading: HTTP threads ------------------------------------------------------------------------------------- */
 
-/* Copy `size` rows of `width` bytes each out of a ring of rows. */
-static void copy_rows(void *to, const void *ring, size_t width, size_t ring_size, size_t start, size_t size)
-{
-    const size_t to_end = ring_size - start, first = size < to_end ? size : to_end;
-    if (width == 0)
-        return;
-    memcpy(to, (const uint8_t *)ring + start * width, first * width);
-    if (size > first)
-        memcpy((uint8_t *)to + first * width, ring, (size - first) * width);
-}
-
 static void take_locked(struct generate_job *g, uint32_t sample, struct generate_reading *r)
 {
     struct generate_sample *s = &g->samples[sample];
-    const size_t numbers = g->in.logprobs, ring = (size_t)sample * g->ring_size;
+    const size_t ring = (size_t)sample * g->ring_size, to_end = g->ring_size - s->start;
     r->sample = sample;
     r->size = s->bytes < r->size_max ? s->bytes : r->size_max;
-    copy_rows(r->bytes, g->ring + ring, 1, g->ring_size, s->start, r->size);
-    if (numbers > 0)
-        copy_rows(r->logprobs, g->ring_logprobs + ring * numbers, numbers * sizeof *r->logprobs, g->ring_size, s->start,
-                  r->size);
-    if (numbers > 1)
-        copy_rows(r->likeliest, g->ring_likeliest + ring * (numbers - 1), numbers - 1, g->ring_size, s->start, r->size);
+    const size_t first = r->size < to_end ? r->size : to_end;
+    const struct generate_rows from = generate_rows_at(&g->ring, ring + s->start);
+    const struct generate_rows begin = generate_rows_at(&g->ring, ring), rest = generate_rows_at(&r->to, first);
+    generate_rows_copy(&r->to, &from, first);
+    generate_rows_copy(&rest, &begin, r->size - first);
     s->start = (s->start + r->size) % g->ring_size;
     s->bytes -= r->size;
 }
@@ -222,17 +244,12 @@ enum job_event generate_read(struct job *j, struct generate_reading *r)
 /* ---- writing: the engine thread -------------------------------------------------------------------------------- */
 
 /* Append to the ring, after everything in it, readable or not. */
-static void put_locked(struct generate_job *g, uint32_t sample, uint8_t byte, const float *logprobs,
-                       const uint8_t *likeliest)
+static void put_locked(struct generate_job *g, uint32_t sample, const struct generate_rows *row)
 {
     const struct generate_sample *s = &g->samples[sample];
-    const size_t numbers = g->in.logprobs, ring = (size_t)sample * g->ring_size;
-    const size_t at = ring + (s->start + s->bytes + s->matcher.held_bytes) % g->ring_size;
-    g->ring[at] = byte;
-    if (numbers > 0)
-        memcpy(g->ring_logprobs + at * numbers, logprobs, numbers * sizeof *logprobs);
-    if (numbers > 1)
-        memcpy(g->ring_likeliest + at * (numbers - 1), likeliest, numbers - 1);
+    const size_t at = (s->start + s->bytes + s->matcher.held_bytes) % g->ring_size;
+    const struct generate_rows to = generate_rows_at(&g->ring, (size_t)sample * g->ring_size + at);
+    generate_rows_copy(&to, row, 1);
 }
 
 /* Make `size` withheld bytes readable: they are text. False, and none of them is, if that exceeds ring_limit. */
@@ -246,8 +263,8 @@ static bool release_locked(struct generate_job *g, struct generate_sample *s, si
     return true;
 }
 
-enum generate_next generate_emit(struct generate_job *g, uint32_t sample, uint8_t byte, const float *logprobs,
-                                 const uint8_t *likeliest, uint64_t gap_ns, uint64_t now_ns)
+enum generate_next generate_emit(struct generate_job *g, uint32_t sample, const struct generate_rows *row,
+                                 uint64_t gap_ns, uint64_t now_ns)
 {
     struct job *j = g->job;
     struct generate_sample *s = &g->samples[sample];
@@ -256,8 +273,8 @@ enum generate_next generate_emit(struct generate_job *g, uint32_t sample, uint8_
     (void)pthread_mutex_lock(&j->lock);
     assert(!s->is_over);
     const bool first = job_generated_locked(j, now_ns);
-    put_locked(g, sample, byte, logprobs, likeliest);
-    const bool stopped = stop_matcher_feed(&s->matcher, byte, &size);
+    put_locked(g, sample, row);
+    const bool stopped = stop_matcher_feed(&s->matcher, *row->bytes, &size);
     const bool fits = release_locked(g, s, size);
     if (j->streams && j->suspended && (first || (s->bytes > 0 && now_ns - g->resumed_ns >= gap_ns))) {
         job_resume_locked(j);

@@ -48,6 +48,22 @@ struct generate_input {
     bool saves;
 };
 
+/* Bytes of a text and of each, where its job gives them, so many natural logarithms of softmax(logits), whatever the
+ * options that it was drawn with: its own and those of the likeliest bytes. */
+struct generate_rows {
+    uint8_t *bytes;     /* [count] */
+    float *logprobs;    /* [count, numbers] */
+    uint8_t *likeliest; /* [count, numbers - 1], if there are any */
+    size_t numbers;
+};
+/* Room for a * b of them, zeroed, which is the job's. Errors: ERR_NOMEM. */
+enum status generate_rows_create(struct generate_rows *r, struct job *j, size_t a, size_t b, size_t numbers,
+                                 struct error *err);
+/* Those from `at` on; NULL what they do not have. */
+struct generate_rows generate_rows_at(const struct generate_rows *r, size_t at);
+/* The numbers too, if `to` has any. */
+void generate_rows_copy(const struct generate_rows *to, const struct generate_rows *from, size_t count);
+
 /* One of the texts, for its reader. */
 struct generate_sample {
     struct stop_matcher matcher; /* the engine thread's; what it holds is in the ring, after what may be read */
@@ -70,17 +86,15 @@ struct generate_job {
     /* If the job saves: once it is done and if `has_saved`, the state of the stream, with the last byte pending. */
     struct stream_snapshot saved;
     bool has_saved;
-    /* With prompt_logprobs: for each byte of the prompts, as in generate_reading; NAN where the model was given nothing
+    /* With prompt_logprobs: for each byte of the prompts, as in generate_rows; NAN where the model was given nothing
      * before it. The engine thread's until something was read of one of the prompt's samples. */
     float *prompt_logprobs;    /* [prompt_bytes, in.logprobs] */
     uint8_t *prompt_likeliest; /* [prompt_bytes, in.logprobs - 1] */
 
-    /* Under the job's lock: for each sample a ring of bytes for the reader, and the logprobs of each byte. */
+    /* Under the job's lock: for each sample a ring of rows for the reader. */
     struct generate_sample *samples; /* [sample_count] */
     uint32_t next_sample;            /* the one to try first when something is to be read */
-    uint8_t *ring;                   /* [sample_count, ring_size] */
-    float *ring_logprobs;            /* [sample_count, ring_size, in.logprobs] */
-    uint8_t *ring_likeliest;         /* [sample_count, ring_size, in.logprobs - 1] */
+    struct generate_rows ring;       /* [sample_count, ring_size], with in.logprobs numbers */
     bool is_overrun;                 /* bytes were lost, since a ring had no room for them */
     uint64_t resumed_ns;             /* the engine thread's: when generate_emit last resumed the waiter */
 };
@@ -102,14 +116,9 @@ static inline struct generate_job *generate_job_of(const struct job *j)
  * generate_check_room. */
 enum status generate_begin(struct job *j, const struct generate_input *in, size_t ring_bytes, struct error *err);
 
-/* Where to put what is read: [size_max] bytes and, if the job gives them, in.logprobs natural logarithms of
- * softmax(logits) for each byte, whatever the options that it was drawn with: its own and those of the likeliest
- * bytes. */
 struct generate_reading {
     size_t size_max;
-    uint8_t *bytes;
-    float *logprobs;    /* [size_max, in.logprobs] */
-    uint8_t *likeliest; /* [size_max, in.logprobs - 1] */
+    struct generate_rows to; /* [size_max]: where to put what is read, with in.logprobs numbers or none */
     /* what was read */
     uint32_t sample;
     size_t size; /* > 0 */
@@ -142,12 +151,12 @@ size_t generate_kept(const struct stream_model *m, const struct generate_input *
 /* ---- engine thread --------------------------------------------------------------------------------------------- */
 
 enum generate_next { GENERATE_CONTINUE, GENERATE_STOPPED, GENERATE_OVERRUN };
-/* A sample's next byte was generated; logprobs, likeliest: as in generate_reading, of this byte, ignored if the job
- * gives none. GENERATE_STOPPED: it completed a stop string; GENERATE_OVERRUN: the reader is too slow, the ring is full.
- * The waiter is resumed for the job's first byte, and then not before gap_ns have passed since the last time: what
- * comes in between is read along with the next byte, or at an end. */
-enum generate_next generate_emit(struct generate_job *g, uint32_t sample, uint8_t byte, const float *logprobs,
-                                 const uint8_t *likeliest, uint64_t gap_ns, uint64_t now_ns);
+/* A sample's next byte was generated: `row`, with in.logprobs numbers. GENERATE_STOPPED: it completed a stop string;
+ * GENERATE_OVERRUN: the reader is too slow, the ring is full. The waiter is resumed for the job's first byte, and then
+ * not before gap_ns have passed since the last time: what comes in between is read along with the next byte, or at an
+ * end. */
+enum generate_next generate_emit(struct generate_job *g, uint32_t sample, const struct generate_rows *row,
+                                 uint64_t gap_ns, uint64_t now_ns);
 /* A sample has ended, others may go on; bytes withheld for a stop string become text unless the string was
  * completed, or the text is cut off and the job withholds. */
 void generate_end_sample(struct generate_job *g, uint32_t sample, enum job_finish finish);

@@ -147,8 +147,8 @@ static enum stream_after next_byte(struct stream_slot *s, struct stream_turn *tu
     else
         metrics_histogram_observe(METRIC_BETWEEN_BYTES, model, turn->now_ns - stream->drawn_ns);
     stream->drawn_ns = turn->now_ns;
-    const enum generate_next next = generate_emit(g, s->sample, stream->drawn, stream->logprobs, stream->likeliest,
-                                                  turn->running * STREAM_WAKE_NS, turn->now_ns);
+    const struct generate_rows row = {&stream->drawn, stream->logprobs, stream->likeliest, g->in.logprobs};
+    const enum generate_next next = generate_emit(g, s->sample, &row, turn->running * STREAM_WAKE_NS, turn->now_ns);
     if (next == GENERATE_OVERRUN) {
         job_finish(g->job, FINISH_CANCELLED, turn->now_ns);
         return STREAM_JOB_OVER;

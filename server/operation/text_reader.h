@@ -24,7 +24,7 @@ struct text_piece {
     size_t size;              /* 0: what was read is left out (text_reader_skip) */
     size_t generated;         /* how many of these, at the end, were generated; the others are the prompt's */
     size_t offset;            /* of the first of these among the sample's bytes, an echoed prompt included */
-    const float *logprobs;    /* as in generate_reading; NULL if the job reports none. NAN: not known */
+    const float *logprobs;    /* as in generate_rows; NULL if the job reports none. NAN: not known */
     const uint8_t *likeliest; /* likewise */
     /* with JOB_EVENT_SAMPLE_END, as in generate_reading */
     enum job_finish finish;

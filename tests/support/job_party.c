@@ -75,7 +75,7 @@ size_t party_read(struct party *p, struct job *j, uint8_t *out, size_t size_max)
 {
     size_t used = 0;
     for (;;) {
-        struct generate_reading r = {.bytes = out + used, .size_max = size_max - used};
+        struct generate_reading r = {.to.bytes = out + used, .size_max = size_max - used};
         switch (generate_read(j, &r)) {
         case JOB_EVENT_BYTES:
             used += r.size;

@@ -101,12 +101,16 @@ static void begin(struct scene *s, const char *prompts, uint32_t n, bool echo)
     start_job(s);
 }
 
+static void emit_byte(struct scene *s, uint32_t sample, uint8_t byte)
+{
+    const struct generate_rows row = {.bytes = &byte};
+    assert_int_not_equal(generate_emit(generate_job_of(s->job), sample, &row, 0, clock_now_ns()), GENERATE_OVERRUN);
+}
+
 static void emit(struct scene *s, uint32_t sample, const char *bytes)
 {
     for (; *bytes != '\0'; bytes++)
-        assert_int_not_equal(
-            generate_emit(generate_job_of(s->job), sample, (uint8_t)*bytes, NULL, NULL, 0, clock_now_ns()),
-            GENERATE_OVERRUN);
+        emit_byte(s, sample, (uint8_t)*bytes);
 }
 
 /* Into `out`, SIZE bytes with a NUL: "SAMPLE@OFFSET text" of a piece, with "+GENERATED/SIZE" where it is not as long as
@@ -349,8 +353,7 @@ static void pieces_make_up_the_text(void **state)
         if (emitted[sample] == BYTES)
             continue; /* no news: a reader that waits is not to read again */
         for (size_t n = 1 + random_below(&random, 8); n > 0 && emitted[sample] < BYTES; n--)
-            (void)generate_emit(generate_job_of(s->job), sample, bytes[sample][emitted[sample]++], NULL, NULL, 0,
-                                clock_now_ns());
+            emit_byte(s, sample, bytes[sample][emitted[sample]++]);
         if (emitted[0] + emitted[1] + emitted[2] == (size_t)SAMPLES * BYTES)
             finish(s);
         enum job_event event;
@@ -506,9 +509,10 @@ static void emit_with_numbers(struct scene *s, const char *bytes, int first)
 {
     for (int i = 0; bytes[i] != '\0'; i++) {
         float logprobs[NUMBERS];
-        uint8_t likeliest;
+        uint8_t byte = (uint8_t)bytes[i], likeliest;
+        const struct generate_rows row = {&byte, logprobs, &likeliest, NUMBERS};
         numbers_of(first + i, logprobs, &likeliest);
-        (void)generate_emit(generate_job_of(s->job), 0, (uint8_t)bytes[i], logprobs, &likeliest, 0, clock_now_ns());
+        (void)generate_emit(generate_job_of(s->job), 0, &row, 0, clock_now_ns());
     }
 }
 

@@ -54,18 +54,24 @@ static void start_job(struct scene *s)
     job_start(s->job, clock_now_ns());
 }
 
+static enum generate_next emit_byte(struct scene *s, uint8_t byte, uint64_t gap_ns, uint64_t now_ns)
+{
+    const struct generate_rows row = {.bytes = &byte};
+    return generate_emit(generate_job_of(s->job), 0, &row, gap_ns, now_ns);
+}
+
 static enum generate_next emit(struct scene *s, const char *bytes)
 {
     enum generate_next next = GENERATE_CONTINUE;
     for (; *bytes != '\0' && next == GENERATE_CONTINUE; bytes++)
-        next = generate_emit(generate_job_of(s->job), 0, (uint8_t)*bytes, NULL, NULL, 0, clock_now_ns());
+        next = emit_byte(s, (uint8_t)*bytes, 0, clock_now_ns());
     return next;
 }
 
 static void assert_reads(struct scene *s, enum job_event event, const char *bytes)
 {
     uint8_t out[RING_BYTES];
-    struct generate_reading r = {.bytes = out, .size_max = sizeof out};
+    struct generate_reading r = {.to.bytes = out, .size_max = sizeof out};
     enum job_event got = generate_read(s->job, &r);
     while (got == JOB_EVENT_SAMPLE_END) /* said once, before the end of all */
         got = generate_read(s->job, &r);
@@ -133,17 +139,17 @@ static void between_two_wake_ups_of_a_stream_lies_the_gap(void **state)
     submit(s, true, NULL);
     assert_false(job_await(s->job));
     start_job(s);
-    (void)generate_emit(generate_job_of(s->job), 0, 'a', NULL, NULL, GAP, 1000); /* the first byte does not wait */
+    (void)emit_byte(s, 'a', GAP, 1000); /* the first byte does not wait */
     assert_int_equal(s->party.resumes, 1);
     assert_reads(s, JOB_EVENT_BYTES, "a");
     assert_reads(s, JOB_EVENT_LATER, "");
-    (void)generate_emit(generate_job_of(s->job), 0, 'b', NULL, NULL, GAP, 1050);
+    (void)emit_byte(s, 'b', GAP, 1050);
     assert_int_equal(s->party.resumes, 1);
-    (void)generate_emit(generate_job_of(s->job), 0, 'c', NULL, NULL, GAP, 1100);
+    (void)emit_byte(s, 'c', GAP, 1100);
     assert_int_equal(s->party.resumes, 2);
     assert_reads(s, JOB_EVENT_BYTES, "bc");
     assert_reads(s, JOB_EVENT_LATER, "");
-    (void)generate_emit(generate_job_of(s->job), 0, 'd', NULL, NULL, GAP, 1150);
+    (void)emit_byte(s, 'd', GAP, 1150);
     job_finish(s->job, FINISH_LENGTH, 1160); /* the end does not wait either */
     assert_int_equal(s->party.resumes, 3);
     assert_reads(s, JOB_EVENT_BYTES, "d");
@@ -403,8 +409,7 @@ static void *engine_side(void *arg)
         const bool room = generate_job_of(s->job)->samples[0].bytes < generate_job_of(s->job)->ring_limit;
         (void)pthread_mutex_unlock(&s->job->lock);
         if (room)
-            assert_int_equal(generate_emit(generate_job_of(s->job), 0, (uint8_t)i++, NULL, NULL, 0, clock_now_ns()),
-                             GENERATE_CONTINUE);
+            assert_int_equal(emit_byte(s, (uint8_t)i++, 0, clock_now_ns()), GENERATE_CONTINUE);
         if (i % 64 == 0)
             job_ping(s->job);
     }
