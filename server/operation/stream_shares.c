@@ -56,23 +56,30 @@ uint32_t stream_shares_fewest(const struct stream_shares *s)
     return fewest;
 }
 
-/* ---- whose slot ------------------------------------------------------------------------------------------------ */
+/* ---- who comes first ------------------------------------------------------------------------------------------- */
 
-/* Does the stream in `slot` give way before the one in `other`? Those of the client with most, then of its job with
- * most, then of the newest job, and of that the last sample. */
+/* Does a sample of job `a` come before one of `b`? Those of the client with fewest, then of its job with fewest, then
+ * of the oldest job. */
+static bool comes_before(const struct stream_shares *s, uint32_t a, uint32_t b)
+{
+    const struct lane_job *of_a = &s->slots->jobs[a], *of_b = &s->slots->jobs[b];
+    const uint32_t clients_a = share_of_job(s, a)->running, clients_b = share_of_job(s, b)->running;
+    if (clients_a != clients_b)
+        return clients_a < clients_b;
+    if (of_a->running != of_b->running)
+        return of_a->running < of_b->running;
+    return of_a->number < of_b->number;
+}
+
+/* Does the stream in `slot` give way before the one in `other`? The last to come, and of a job its last sample. */
 static bool gives_way_before(const struct stream_shares *s, uint32_t slot, uint32_t other)
 {
     const struct stream_slots *p = s->slots;
-    const struct lane_job *a = &p->jobs[p->owner[slot]], *b = &p->jobs[p->owner[other]];
-    const uint32_t of_a = share_of_job(s, p->owner[slot])->running, of_b = share_of_job(s, p->owner[other])->running;
-    if (of_a != of_b)
-        return of_a > of_b;
-    if (a->running != b->running)
-        return a->running > b->running;
-    if (a->number != b->number)
-        return a->number > b->number;
-    return p->slot[slot].sample > p->slot[other].sample;
+    const uint32_t a = p->owner[slot], b = p->owner[other];
+    return a != b ? comes_before(s, b, a) : p->slot[slot].sample > p->slot[other].sample;
 }
+
+/* ---- whose slot ------------------------------------------------------------------------------------------------ */
 
 /* The slot for a stream of `mine`, whose job has `running` slots, when none is free. */
 static int slot_to_take(const struct stream_shares *s, const struct stream_share *mine, uint32_t running)
@@ -157,18 +164,6 @@ static int first_parked(const struct stream_slots *p, uint32_t owner)
         if (p->parked[i].owner == owner)
             return (int)i;
     return STREAM_NONE;
-}
-
-/* Does a sample of job `a` come before one of `b`? */
-static bool comes_before(const struct stream_shares *s, uint32_t a, uint32_t b)
-{
-    const struct lane_job *of_a = &s->slots->jobs[a], *of_b = &s->slots->jobs[b];
-    const uint32_t clients_a = share_of_job(s, a)->running, clients_b = share_of_job(s, b)->running;
-    if (clients_a != clients_b)
-        return clients_a < clients_b;
-    if (of_a->running != of_b->running)
-        return of_a->running < of_b->running;
-    return of_a->number < of_b->number;
 }
 
 bool stream_shares_next(const struct stream_shares *s, struct stream_move *ret)
