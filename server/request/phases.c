@@ -1,5 +1,5 @@
-/* phases.c - see phases.h. Each phase is a function that goes on to the next, waits, or has answered: a request that
- * waits is run again from the same phase. */
+/* phases.c - see phases.h. Each phase waits until it is ready, and is then a step: unless that has answered, or returns
+ * an error, which is answered, the next one follows. A request that waits is run again from the same phase. */
 #include "server/request/phases.h"
 
 #include <assert.h>
@@ -20,25 +20,21 @@
 #include "server/request/route.h"
 #include "server/request/service.h"
 
-/* STEP_AGAIN: back to take_step. REFUSED: with the error. */
-enum next { GO_ON, STEP_AGAIN, WAIT, ANSWERED, REFUSED };
-
 /* ---- before the body ----------------------------------------------------------------------------------------------
  * If a body follows, an answer here keeps it from being read, at the cost of the connection. */
 
-static enum next check_framing(struct request *x, struct error *err)
+static enum status check_framing(struct request *x, struct error *err)
 {
-    if (request_check_framing(x, err) == OK)
-        return GO_ON;
-    x->closes = true;
-    return REFUSED;
+    const enum status st = request_check_framing(x, err);
+    if (st != OK)
+        x->closes = true;
+    return st;
 }
 
 /* Without a body nothing would be saved by an answer before the library has seen its end. */
-static enum next await_end(struct request *x, struct error *err)
+static bool has_body_or_end(struct request *x)
 {
-    (void)err;
-    return x->has_body || x->is_received ? GO_ON : WAIT;
+    return x->has_body || x->is_received;
 }
 
 /* Does `path` match `pattern`? Then the segments in place of {} are copied to x->segments. */
@@ -64,7 +60,7 @@ static bool path_matches(const char *pattern, const char *path, struct request *
 
 /* The first route of the requested path, if this listener serves it; sets the path's label. A path that it lacks is
  * refused once it is known that the request is for this host. */
-static enum next find_path(struct request *x, struct error *err)
+static enum status find_path(struct request *x, struct error *err)
 {
     (void)err;
     const struct routes *all = x->service->routes;
@@ -81,12 +77,12 @@ static enum next find_path(struct request *x, struct error *err)
         }
         endpoint++;
     }
-    return GO_ON;
+    return OK;
 }
 
-static enum next check_host(struct request *x, struct error *err)
+static enum status check_host(struct request *x, struct error *err)
 {
-    return request_host_check(x, err) == OK ? GO_ON : REFUSED;
+    return request_host_check(x, err);
 }
 
 /* What to ask for instead of a path that other servers have. */
@@ -139,55 +135,50 @@ static const struct route *route_of(const struct routes *all, const struct route
 }
 
 /* The path does not take this method; OPTIONS asks which it takes. */
-static enum next refuse_method(struct request *x, const char *allowed, struct error *err)
+static enum status refuse_method(struct request *x, const char *allowed, struct error *err)
 {
     char all[HTTP_HEADER_VALUE_MAX];
     (void)snprintf(all, sizeof all, "%s, OPTIONS", allowed);
     request_add_header(x, "Allow", all);
-    if (strcmp(x->method, "OPTIONS") != 0) {
-        (void)error_set(err, ERR_METHOD, "%s does not take %s; expected %s", x->route->path, json_quote(x->method).text,
-                        all);
-        return REFUSED;
-    }
+    if (strcmp(x->method, "OPTIONS") != 0)
+        return error_set(err, ERR_METHOD, "%s does not take %s; expected %s", x->route->path,
+                         json_quote(x->method).text, all);
     if (!x->is_admin && !x->is_metrics &&
         cors_answer(x->service->settings->cors_origins, request_header(x, "Origin")) != NULL) {
         request_add_header(x, "Access-Control-Allow-Methods", all);
         request_add_header(x, "Access-Control-Allow-Headers", CORS_ALLOWED);
         request_add_header(x, "Access-Control-Max-Age", CORS_MAX_AGE_S);
     }
-    (void)request_reply(x, 204, NULL, NULL, 0);
-    return ANSWERED;
+    return request_reply(x, 204, NULL, NULL, 0);
 }
 
-static enum next find_method(struct request *x, struct error *err)
+static enum status find_method(struct request *x, struct error *err)
 {
     char allowed[HTTP_HEADER_VALUE_MAX / 2] = "";
-    if (x->route == NULL) {
-        (void)error_set(err, ERR_NOT_FOUND, "there is nothing at \"%s\"%s", json_quote(x->path).text,
-                        instead_of(x->path));
-        return REFUSED;
-    }
+    if (x->route == NULL)
+        return error_set(err, ERR_NOT_FOUND, "there is nothing at \"%s\"%s", json_quote(x->path).text,
+                         instead_of(x->path));
     const struct route *r = route_of(x->service->routes, x->route, x->method, allowed, sizeof allowed);
     if (r == NULL)
         return refuse_method(x, allowed, err);
     x->route = r;
     x->step = r->step;
-    return GO_ON;
+    return OK;
 }
 
-static enum next check_key(struct request *x, struct error *err)
+static enum status check_key(struct request *x, struct error *err)
 {
     if (!route_needs_key(x->route, x->service->settings))
-        return GO_ON;
-    if (authorise(x, err) != OK)
-        return REFUSED;
-    request_count_as(x, &x->client);
-    return GO_ON;
+        return OK;
+    const enum status st = authorise(x, err);
+    if (st == OK)
+        request_count_as(x, &x->client);
+    return st;
 }
 
 /* Keeps the query. What is open to everybody is requested by balancers, monitors and links, which add parameters of
  * their own. */
-static enum next check_headers(struct request *x, struct error *err)
+static enum status check_headers(struct request *x, struct error *err)
 {
     const struct route *r = x->route;
     enum status st = r->api == API_OPEN ? OK : request_query_parse(&x->query, r->query, x, err);
@@ -199,65 +190,60 @@ static enum next check_headers(struct request *x, struct error *err)
         st = request_type_check(x, r->types, err);
     if (st == OK)
         st = request_type_check_size(x->body_bytes, r->most, err);
-    return st == OK ? GO_ON : REFUSED;
+    return st;
 }
 
-static enum next show_request(struct request *x, struct error *err)
+static enum status show_request(struct request *x, struct error *err)
 {
     (void)err;
     request_show(x);
-    return GO_ON;
+    return OK;
 }
 
 /* ---- with the body ---------------------------------------------------------------------------------------------- */
 
-static enum next await_body(struct request *x, struct error *err)
+static bool has_end(struct request *x)
 {
-    if (!x->is_received)
-        return WAIT;
+    return x->is_received;
+}
+
+static enum status check_body(struct request *x, struct error *err)
+{
     if (x->body.status == OK) /* one in chunks had no length to check before */
-        return request_type_check_size(x->body.size, x->route->most, err) == OK ? GO_ON : REFUSED;
+        return request_type_check_size(x->body.size, x->route->most, err);
     body_error(&x->body, x->service->settings->body_bytes_max, err);
     x->closes = true;
-    return REFUSED;
+    return x->body.status;
 }
 
-static enum next check_room(struct request *x, struct error *err)
+static enum status check_room(struct request *x, struct error *err)
 {
-    return x->route->use == TELLS || request_job_check_room(x, err) == OK ? GO_ON : REFUSED;
+    return x->route->use == TELLS ? OK : request_job_check_room(x, err);
 }
 
-static enum next take_step(struct request *x, struct error *err)
+static enum status take_step(struct request *x, struct error *err)
 {
     const enum status st = x->step(x, err);
     json_decref(x->object);
     x->object = NULL;
-    if (st != OK)
-        return REFUSED;
-    return x->status != 0 ? ANSWERED : GO_ON;
+    return st;
 }
 
 /* ---- with a job that the step has made; what others make is submitted where it is made -------------------------- */
 
-static enum next check_rights(struct request *x, struct error *err)
+static enum status check_rights(struct request *x, struct error *err)
 {
-    return !x->is_made || authorise_job(x, err) == OK ? GO_ON : REFUSED;
+    return x->is_made ? authorise_job(x, err) : OK;
 }
 
-static enum next reserve_answer(struct request *x, struct error *err)
+static enum status reserve_answer(struct request *x, struct error *err)
 {
-    return !x->is_made || request_reserve_answer(x, x->job.answer_bytes, err) == OK ? GO_ON : REFUSED;
+    return x->is_made ? request_reserve_answer(x, x->job.answer_bytes, err) : OK;
 }
 
-static enum next submit(struct request *x, struct error *err)
+static enum status submit(struct request *x, struct error *err)
 {
-    return !x->is_made || request_job_submit(x, err) == OK ? GO_ON : REFUSED;
-}
-
-static enum next await_job(struct request *x, struct error *err)
-{
-    (void)err;
-    return request_is_ready(x) ? STEP_AGAIN : WAIT;
+    return x->is_made ? request_job_submit(x, err) : OK;
 }
 
 /* Nobody works for it: what was taken for its job is given back before the client can know, and ask again. */
@@ -271,41 +257,49 @@ static void give_up(struct request *x)
 
 /* ---- all -------------------------------------------------------------------------------------------------------- */
 
-static enum next (*const phases[])(struct request *x, struct error *err) = {
-    check_framing,  /* one length, or chunks */
-    await_end,      /* where there is no body */
-    find_path,      /* the route, if this listener has it */
-    check_host,     /* is the request for this host? */
-    find_method,    /* what the route takes */
-    check_key,      /* who asks, and may they call this API? their rate of requests */
-    check_headers,  /* query, types, length */
-    show_request,   /* to those who ask what is under way */
-    await_body,     /* the body */
-    check_room,     /* in the queue, before any work is spent on it */
-    take_step,      /* the route's own: model, limits and fields; it begins a job, or answers */
-    check_rights,   /* of the job: priority, rate of bytes */
-    reserve_answer, /* memory for what it will answer */
-    submit,         /* pictures to the threads that decode, others into the engine's queue */
-    await_job,      /* done, or its first bytes are there: the step that it named answers */
+enum { STEP = 9 }; /* take_step's index: a request comes back to it with each job */
+
+static enum status step_again(struct request *x, struct error *err)
+{
+    (void)err;
+    x->phase = STEP;
+    return OK;
+}
+
+static const struct {
+    request_step *run;
+    bool (*is_ready)(struct request *x); /* NULL: it is */
+} phases[] = {
+    {check_framing, NULL},          /* one length, or chunks */
+    {find_path, has_body_or_end},   /* the route, if this listener has it; without a body once the request has ended */
+    {check_host, NULL},             /* is the request for this host? */
+    {find_method, NULL},            /* what the route takes */
+    {check_key, NULL},              /* who asks, and may they call this API? their rate of requests */
+    {check_headers, NULL},          /* query, types, length */
+    {show_request, NULL},           /* to those who ask what is under way */
+    {check_body, has_end},          /* the body, once it is there */
+    {check_room, NULL},             /* in the queue, before any work is spent on it */
+    {take_step, NULL},              /* the route's own: model, limits and fields; it begins a job, or answers */
+    {check_rights, NULL},           /* of the job: priority, rate of bytes */
+    {reserve_answer, NULL},         /* memory for what it will answer */
+    {submit, NULL},                 /* pictures to the threads that decode, others into the engine's queue */
+    {step_again, request_is_ready}, /* done, or its first bytes are there: the step that it named answers */
 };
-enum { STEP = 10 }; /* take_step's index: a request comes back to it with each job */
 
 void phases_run(struct request *x)
 {
     struct error err;
-    enum next next = GO_ON;
-    while (next == GO_ON || next == STEP_AGAIN) {
-        next = phases[x->phase](x, &err);
-        if (next == GO_ON)
-            x->phase++;
-        else if (next == STEP_AGAIN)
-            x->phase = STEP;
+    enum status st = OK;
+    while (st == OK && x->status == 0) {
+        if (phases[x->phase].is_ready != NULL && !phases[x->phase].is_ready(x))
+            return;
+        st = phases[x->phase++].run(x, &err);
     }
-    if (next == REFUSED) {
+    if (st != OK) {
         give_up(x);
         reply_send_error(x, &err);
     }
-    assert((next == WAIT) == (x->status == 0));
+    assert(x->status != 0);
 }
 
 /* Clients of the Open Inference Protocol can read only its own form of errors. */
