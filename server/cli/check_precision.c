@@ -84,7 +84,7 @@ static bool classify(struct check *k, uint8_t *const pixels[], const uint32_t la
             ;
         for (size_t i = 0; i < n; i++) {
             struct prediction best;
-            if (!cli_check_logits(engine_batch_logits(e, i), c->classes))
+            if (cli_check_logits(engine_batch_logits(e, i), c->classes) != CLI_OK)
                 return false;
             logits_top(&best, 1, engine_batch_logits(e, i), c->classes);
             k->record.value[p] += best.index == labels[i] ? 1.0 : 0.0;
@@ -150,10 +150,11 @@ static int check_text(struct check *k, const char *path)
 {
     uint8_t *bytes = NULL;
     size_t size = 0;
-    struct error err;
-    if (cli_read(&bytes, &size, path, SCORE_FILE_MAX, &err) != OK)
-        return cli_fail_error(&err);
-    int code = size >= 2 ? CLI_OK : cli_fail("%s has %zu bytes, expected at least 2", path, size);
+    int code = cli_read(&bytes, &size, path, SCORE_FILE_MAX);
+    if (code != CLI_OK)
+        return code;
+    if (size < 2)
+        code = cli_fail("%s has %zu bytes, expected at least 2", path, size);
     k->progress = cli_progress_begin(ENGINE_PRECISION_COUNT * size);
     if (code == CLI_OK)
         code = add_bits(k, bytes, size, 0);

@@ -70,29 +70,24 @@ static int print_answer(const struct classifier *c, const char *path, const char
 
 /* ---- by an engine of our own ------------------------------------------------------------------------------------ */
 
-/* False, and why is printed, if the picture cannot be read or the model's logits are not finite. */
-static bool compute(const struct classifier *c, const char *path)
+/* CLI_FAILED, and why is printed, if the picture cannot be read or the model's logits are not finite. */
+static int compute(const struct classifier *c, const char *path)
 {
+    const struct picture_options options = {.shorter = picture_fit_shorter(c->with.size, &c->model->config)};
     struct picture picture = {0};
     struct picture_fit fit;
-    struct error err;
-    if (cli_read_picture(
-            &picture, path,
-            &(const struct picture_options){.shorter = picture_fit_shorter(c->with.size, &c->model->config)},
-            &err) != OK) {
-        (void)cli_fail_error(&err);
-        return false;
-    }
-    const bool fine = cli_see_picture(&fit, c->engine, c->model, c->with.size, &picture, path, NULL);
+    int code = cli_read_picture(&picture, path, &options);
+    if (code == CLI_OK)
+        code = cli_see_picture(&fit, c->engine, c->model, c->with.size, &picture, path, NULL);
     picture_clear(&picture);
-    return fine;
+    return code;
 }
 
 static int classify_one(struct classifier *c, const char *path)
 {
     const struct model_config *config = &c->model->config;
     const size_t shown = c->top_k < config->classes ? (size_t)c->top_k : config->classes;
-    if (!compute(c, path))
+    if (compute(c, path) != CLI_OK)
         return CLI_FAILED;
     logits_top(c->best, shown, engine_batch_logits(c->engine, 0), config->classes);
     json_t *predictions = json_array();

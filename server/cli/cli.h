@@ -120,9 +120,9 @@ int cli_flush(void);
 /* What aft --version prints. */
 void cli_print_version(const char *commit);
 
-/* False, saying so, if one of logits [n] is infinite or not a number: weights that pass every check can still
+/* Print and return CLI_FAILED if one of logits [n] is infinite or not a number: weights that pass every check can still
  * overflow. */
-bool cli_check_logits(const float *logits, size_t n);
+int cli_check_logits(const float *logits, size_t n);
 
 /* MODEL is a folder, or a name under AFTD_MODELS_DIR, weights/models/ or the installed models; of one with versions the
  * highest. Unknown keys of its config are reported on standard error. Errors: ERR_NOT_FOUND, saying where it was looked
@@ -172,9 +172,9 @@ enum status cli_try_engine(struct engine **ret, const struct model *m, const str
 /* The same; prints why and returns NULL. */
 struct engine *cli_open_engine(const struct model *m, const struct cli_engine *with, struct engine_options *o);
 
-/* Read all of a file, or of standard input for "-", at most `max` bytes. Free *ret. Errors: ERR_IO, ERR_NOMEM,
- * ERR_TOO_LARGE. */
-enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, struct error *err);
+/* Read all of a file, or of standard input for "-", at most `max` bytes. Free *ret. Prints why not and returns
+ * CLI_FAILED. */
+int cli_read(uint8_t **ret, size_t *size, const char *path, size_t max);
 
 /* Read the text that is given or, where `path` is not NULL or the text is "-", in the file or on standard input. Free
  * *ret. Prints why not and returns CLI_FAILED. */
@@ -214,9 +214,9 @@ json_t *cli_json_text(const void *bytes, size_t size);
 void cli_print_field(FILE *to, const char *text);
 
 struct picture_options;
-/* A picture's file, decoded for that wish; messages name the path. picture_clear *ret, which is set only on OK. */
-enum status cli_read_picture(struct picture *ret, const char *path, const struct picture_options *options,
-                             struct error *err);
+/* A picture's file, decoded for that wish; picture_clear *ret, which is set only on success. Prints why not, with
+ * the path, and returns CLI_FAILED. */
+int cli_read_picture(struct picture *ret, const char *path, const struct picture_options *options);
 /* A picture's file as a model was trained to see it: *ret is malloc'd, [H, W, 3]. Prints why not and returns
  * CLI_FAILED. */
 int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *c);
@@ -224,9 +224,9 @@ int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *
 struct explanation;
 struct picture_fit;
 /* Run a picture through a classifier's engine, opened for one, at the `size` that cli_engine has: *fit is how the model
- * saw it; `map` is what to look at meanwhile (engine_batch_map), NULL: nothing. Prints why not and returns false. */
-bool cli_see_picture(struct picture_fit *fit, struct engine *e, const struct model *m, const char *size,
-                     const struct picture *p, const char *path, const struct explanation *map);
+ * saw it; `map` is what to look at meanwhile (engine_batch_map), NULL: nothing. Prints why not and returns CLI_FAILED. */
+int cli_see_picture(struct picture_fit *fit, struct engine *e, const struct model *m, const char *size,
+                    const struct picture *p, const char *path, const struct explanation *map);
 
 /* Is it a terminal that obeys escapes? TERM=dumb says that it does not. */
 bool cli_is_terminal(int fd);

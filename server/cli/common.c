@@ -82,12 +82,9 @@ void cli_warn(const char *message)
     (void)fprintf(stderr, "warning: %s\n", message);
 }
 
-bool cli_check_logits(const float *logits, size_t n)
+int cli_check_logits(const float *logits, size_t n)
 {
-    if (logits_are_finite(logits, n))
-        return true;
-    (void)cli_fail("the model gave a logit that is not a number");
-    return false;
+    return logits_are_finite(logits, n) ? CLI_OK : cli_fail("the model gave a logit that is not a number");
 }
 
 double cli_now(void)
@@ -99,11 +96,12 @@ double cli_now(void)
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */
 
-enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, struct error *err)
+int cli_read(uint8_t **ret, size_t *size, const char *path, size_t max)
 {
     const bool standard = strcmp(path, "-") == 0;
     const char *name = standard ? "standard input" : path;
     enum status st = OK;
+    struct error err;
     struct held held = {.bytes = NULL};
     char bytes[65536];
     ssize_t n = -1;
@@ -112,51 +110,50 @@ enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, 
         if (n < 0 && errno != EINTR)
             break;
         if (!held_add(&held, bytes, n < 0 ? 0 : (size_t)n, SIZE_MAX - 1))
-            st = error_set(err, ERR_NOMEM, "%s: out of memory", name);
+            st = error_set(&err, ERR_NOMEM, "%s: out of memory", name);
         else if (held.size > max)
-            st = error_set(err, ERR_TOO_LARGE, "%s: larger than %zu bytes", name, max);
+            st = error_set(&err, ERR_TOO_LARGE, "%s: larger than %zu bytes", name, max);
     }
     if (n < 0)
-        st = error_set(err, ERR_IO, "%s: %s", name, strerror(errno));
+        st = error_set(&err, ERR_IO, "%s: %s", name, strerror(errno));
     if (!standard && fd >= 0)
         (void)close(fd);
     if (st == OK && held.bytes == NULL && !held_add(&held, "", 0, 0)) /* an empty file */
-        st = error_set(err, ERR_NOMEM, "%s: out of memory", name);
-    if (st == OK) {
-        *ret = (uint8_t *)held.bytes;
-        *size = held.size;
-    } else {
+        st = error_set(&err, ERR_NOMEM, "%s: out of memory", name);
+    if (st != OK) {
         free(held.bytes);
+        return cli_fail_error(&err);
     }
-    return st;
+    *ret = (uint8_t *)held.bytes;
+    *size = held.size;
+    return CLI_OK;
 }
 
 int cli_read_text(uint8_t **ret, size_t *size, const char *text, const char *path, size_t max)
 {
-    struct error err;
     if (path == NULL && text != NULL && strcmp(text, "-") == 0)
         path = text;
     if (path != NULL)
-        return cli_read(ret, size, path, max, &err) == OK ? CLI_OK : cli_fail_error(&err);
+        return cli_read(ret, size, path, max);
     *size = text != NULL ? strlen(text) : 0;
     *ret = (uint8_t *)strdup(text != NULL ? text : "");
     return *ret != NULL ? CLI_OK : cli_fail("out of memory");
 }
 
-enum status cli_read_picture(struct picture *ret, const char *path, const struct picture_options *options,
-                             struct error *err)
+int cli_read_picture(struct picture *ret, const char *path, const struct picture_options *options)
 {
     uint8_t *bytes = NULL;
     size_t size = 0;
-    struct error why;
-    enum status st = cli_read(&bytes, &size, path, HTTP_BODY_MAX, err);
-    if (st != OK)
-        return st;
-    st = picture_decode(ret, bytes, size, options, &why);
-    if (st != OK)
-        (void)error_set(err, st, "%s: %s", path, why.message);
+    struct error why, err;
+    const int code = cli_read(&bytes, &size, path, HTTP_BODY_MAX);
+    if (code != CLI_OK)
+        return code;
+    const enum status st = picture_decode(ret, bytes, size, options, &why);
     free(bytes);
-    return st;
+    if (st == OK)
+        return CLI_OK;
+    (void)error_set(&err, st, "%s: %s", path, why.message);
+    return cli_fail_error(&err);
 }
 
 int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *c)
@@ -165,25 +162,23 @@ int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *
     const struct picture_options options = {.shorter = c->resize_to};
     struct picture picture = {0};
     struct error err;
-    enum status st = cli_read_picture(&picture, path, &options, &err);
-    if (st == OK)
-        st = picture_fit_apply(ret, &trained, &picture, c, &err);
+    int code = cli_read_picture(&picture, path, &options);
+    if (code == CLI_OK && picture_fit_apply(ret, &trained, &picture, c, &err) != OK)
+        code = cli_fail_error(&err);
     picture_clear(&picture);
-    return st == OK ? CLI_OK : cli_fail_error(&err);
+    return code;
 }
 
-bool cli_see_picture(struct picture_fit *fit, struct engine *e, const struct model *m, const char *size,
-                     const struct picture *p, const char *path, const struct explanation *map)
+int cli_see_picture(struct picture_fit *fit, struct engine *e, const struct model *m, const char *size,
+                    const struct picture *p, const char *path, const struct explanation *map)
 {
     struct error err;
     uint8_t *pixels = NULL;
     enum status st = picture_fit_choose(fit, size, p, m, e, &err);
     if (st == OK)
         st = picture_fit_apply(&pixels, fit, p, &m->config, &err);
-    if (st != OK) {
-        (void)cli_fail("%s: %s", path, err.message);
-        return false;
-    }
+    if (st != OK)
+        return cli_fail("%s: %s", path, err.message);
     engine_pictures_begin(e, &(const uint8_t *){pixels}, 1, fit->height, fit->width);
     free(pixels);
     if (map != NULL)

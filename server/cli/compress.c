@@ -199,12 +199,12 @@ static int compress(bool restores, int argc, char **argv)
     bool done;
     uint8_t *bytes = NULL;
     size_t size = 0;
-    struct error err;
     int code = compress_parse(&w, argc, argv, &done);
     if (code != CLI_OK || done)
         return code;
-    if (cli_read(&bytes, &size, w.file, restores ? ARCHIVE_BYTES_MAX : COMPRESS_BYTES_MAX, &err) != OK)
-        return cli_fail_error(&err);
+    code = cli_read(&bytes, &size, w.file, restores ? ARCHIVE_BYTES_MAX : COMPRESS_BYTES_MAX);
+    if (code != CLI_OK)
+        return code;
     w.file_bytes = size;
     code = w.remote.asks ? compress_ask(&w, bytes, size) : compress_run(&w, bytes, size);
     free(bytes);

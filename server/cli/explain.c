@@ -19,22 +19,21 @@ struct explain_run {
     struct engine *engine;
 };
 
-/* Run the picture through the model and lay the map over it: *ret. False, and why is printed. */
-static bool draw_explained(struct picture *ret, const struct explain_run *run, const struct explanation *what,
-                           const struct picture *picture)
+/* Run the picture through the model and lay the map over it: *ret. Prints why not and returns CLI_FAILED. */
+static int draw_explained(struct picture *ret, const struct explain_run *run, const struct explanation *what,
+                          const struct picture *picture)
 {
     const struct model_config *c = &run->model->config;
     struct error err;
     struct picture_fit fit;
-    if (!cli_see_picture(&fit, run->engine, run->model, run->with.size, picture, run->picture, what))
-        return false;
+    const int code = cli_see_picture(&fit, run->engine, run->model, run->with.size, picture, run->picture, what);
+    if (code != CLI_OK)
+        return code;
     struct picture_box box = picture_crop_box(picture, fit.resize_to, fit.width, fit.height);
-    if (explain_backdrop(ret, &box, picture, what->side, &err) != OK) {
-        (void)cli_fail_error(&err);
-        return false;
-    }
+    if (explain_backdrop(ret, &box, picture, what->side, &err) != OK)
+        return cli_fail_error(&err);
     draw_map(ret, &box, engine_batch_map(run->engine, 0), fit.height / c->patch[0], fit.width / c->patch[1]);
-    return true;
+    return CLI_OK;
 }
 
 static int explain(const struct explain_run *run)
@@ -42,7 +41,7 @@ static int explain(const struct explain_run *run)
     struct explanation what;
     struct error err;
     struct picture picture = {0}, drawn = {0};
-    int code = CLI_FAILED;
+    int code = CLI_OK;
     if (explain_resolve(&what, &run->request, run->model, run->engine, &err) != OK)
         return cli_fail_usage("%s", err.message);
     if (what.view == EXPLAIN_BIASES) {
@@ -50,17 +49,15 @@ static int explain(const struct explain_run *run)
             return cli_fail_usage("%s", err.message);
     } else if (run->picture == NULL) {
         return cli_fail_usage("--view %s is about a picture, and none is named", explain_view_word(what.view));
-    } else if (cli_read_picture(
-                   &picture, run->picture,
-                   &(const struct picture_options){.shorter = picture_fit_shorter(run->with.size, &run->model->config),
-                                                   .longer = what.side},
-                   &err) != OK) {
-        return cli_fail_error(&err);
-    } else if (!draw_explained(&drawn, run, &what, &picture)) {
-        goto done;
+    } else {
+        const struct picture_options options = {.shorter = picture_fit_shorter(run->with.size, &run->model->config),
+                                                .longer = what.side};
+        code = cli_read_picture(&picture, run->picture, &options);
+        if (code == CLI_OK)
+            code = draw_explained(&drawn, run, &what, &picture);
     }
-    code = cli_output_png(&run->out, &drawn, run->picture);
-done:
+    if (code == CLI_OK)
+        code = cli_output_png(&run->out, &drawn, run->picture);
     picture_clear(&picture);
     picture_clear(&drawn);
     return code;

@@ -69,11 +69,11 @@ static int add_body(struct load_bodies *b, uint8_t *bytes, size_t size)
 
 static int add_picture(struct load_bodies *b, const char *path)
 {
-    struct error err;
     uint8_t *bytes = NULL;
     size_t size = 0;
-    if (cli_read(&bytes, &size, path, HTTP_BODY_MAX, &err) != OK)
-        return cli_fail_error(&err);
+    const int code = cli_read(&bytes, &size, path, HTTP_BODY_MAX);
+    if (code != CLI_OK)
+        return code;
     if (picture_media_type(bytes, size) == NULL) {
         free(bytes);
         return cli_fail("%s is not a picture: expected a JPEG, PNG or WebP", path);

@@ -140,12 +140,12 @@ static void set_method(const struct call *c)
 static int prepare(struct call *c, const struct remote *r)
 {
     const struct remote_request *q = c->request;
-    struct error err;
+    int code = CLI_OK;
     c->body_size = q->size;
-    if (q->file != NULL && q->body == NULL &&
-        cli_read(&c->file_body, &c->body_size, q->file, HTTP_BODY_MAX, &err) != OK)
-        return cli_fail_error(&err);
-    const int code = remote_address(&c->url, &c->headers, r, q);
+    if (q->file != NULL && q->body == NULL)
+        code = cli_read(&c->file_body, &c->body_size, q->file, HTTP_BODY_MAX);
+    if (code == CLI_OK)
+        code = remote_address(&c->url, &c->headers, r, q);
     if (code != CLI_OK)
         return code;
     c->easy = curl_easy_init();

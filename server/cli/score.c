@@ -80,11 +80,10 @@ static int print_score(const struct scoring *s, const char *model, bool picture,
 static int read_elements(const struct scoring *s, const struct model *m, uint8_t **ret, size_t *size)
 {
     const struct model_config *c = &m->config;
-    struct error err;
     *size = (size_t)3 * c->size[0] * c->size[1];
     if (c->task == TASK_IMAGE_GENERATION)
         return cli_read_pixels(ret, s->file, c);
-    return cli_read(ret, size, s->file, SCORE_FILE_MAX, &err) == OK ? CLI_OK : cli_fail_error(&err);
+    return cli_read(ret, size, s->file, SCORE_FILE_MAX);
 }
 
 static int score_run(const struct scoring *s, const struct model *m)
@@ -158,17 +157,16 @@ static int ask_of_picture(const struct scoring *s, const uint8_t *bytes, size_t 
 
 static int score_ask(const struct scoring *s)
 {
-    struct error err;
     uint8_t *bytes = NULL;
     size_t size = 0;
     json_t *answer = NULL;
     json_int_t scored = 0;
     double bits = 0.0;
     const char *model = NULL;
-    if (cli_read(&bytes, &size, s->file, HTTP_BODY_MAX, &err) != OK)
-        return cli_fail_error(&err);
+    int code = cli_read(&bytes, &size, s->file, HTTP_BODY_MAX);
+    if (code != CLI_OK)
+        return code;
     const bool picture = picture_media_type(bytes, size) != NULL;
-    int code = CLI_OK;
     if (!picture && size > SCORE_BYTES_MAX)
         code = cli_fail("%s: larger than %d bytes", name_of(s->file), SCORE_BYTES_MAX);
     if (code == CLI_OK)
