@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "config/digits.h"
 #include "config/nearest.h"
 #include "config/utf8.h"
 
@@ -158,11 +159,9 @@ static bool is_fine_text(const char *text)
 static bool parse_number(const char *text, const struct setting *s, uint32_t *ret)
 {
     uint64_t value = 0;
-    const char *at = text;
-    for (; *at >= '0' && *at <= '9' && value <= UINT32_MAX; at++)
-        value = value * 10 + (uint64_t)(*at - '0');
+    const bool fine = digits_read(&value, &text) && *text == '\0' && value >= s->min && value <= s->max;
     *ret = (uint32_t)value;
-    return at != text && *at == '\0' && value >= s->min && value <= s->max;
+    return fine;
 }
 
 static bool parse_choice(const char *text, const struct setting *s, uint32_t *ret)

@@ -1,10 +1,9 @@
 /* inference_request.c - see inference_request.h. */
 #include "server/api/inference_request.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "config/digits.h"
 #include "config/json.h"
 #include "config/limits.h"
 #include "config/settings.h"
@@ -301,10 +300,9 @@ enum status inference_request_parse(struct inference_request *ret, const uint8_t
     struct inference_request r = {.head = NULL};
     size_t head = size;
     if (head_length != NULL) {
-        char *end = NULL;
-        errno = 0;
-        const unsigned long long number = strtoull(head_length, &end, 10);
-        if (head_length[0] < '0' || head_length[0] > '9' || errno != 0 || *end != '\0' || number > size)
+        const char *end = head_length;
+        uint64_t number = 0;
+        if (!digits_read(&number, &end) || *end != '\0' || number > size)
             return error_set_param(
                 err, ERR_ARGUMENT, "Inference-Header-Content-Length",
                 "Inference-Header-Content-Length is \"%s\"; expected a whole number up to the body's "

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "config/digits.h"
 #include "config/json_memory.h"
 #include "config/limits.h"
 #include "engine/engine.h"
@@ -325,8 +326,8 @@ static int parse_positions(const char *list, uint32_t positions[2], uint32_t con
 {
     uint64_t first = context > 64 ? 64 : context - 1, second = context > 1000 ? 1000 : context - 1;
     const char *at = list;
-    if (list != NULL && !(cli_read_digits(&first, &at) && *at++ == ',' && cli_read_digits(&second, &at) &&
-                          *at == '\0' && first < context && second < context))
+    if (list != NULL && !(digits_read(&first, &at) && *at++ == ',' && digits_read(&second, &at) && *at == '\0' &&
+                          first < context && second < context))
         return cli_fail_usage("--positions is \"%s\", expected two numbers below the context of %u, as in %u,%u", list,
                               context, context / 4, context / 2);
     positions[0] = (uint32_t)first;

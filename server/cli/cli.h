@@ -91,10 +91,6 @@ const struct cli_verb *cli_find_verb(const char *name); /* NULL: there is none *
  * the exit code (CLI_OK with *count < 0 after --help). */
 int cli_parse(const struct cli_option *options, int argc, char **argv, int min, int max, int *count);
 
-/* The decimal digits that **at begins with, moving *at past them. False if there is none, or if they take more than 64
- * bits: no sign, no blanks, no other notation. */
-bool cli_read_digits(uint64_t *ret, const char **at);
-
 /* Print that there are too few arguments, which are expected and, unless it is NULL, what was taken as MODEL; returns
  * CLI_USAGE. */
 int cli_fail_few(const char *model);

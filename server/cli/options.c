@@ -1,12 +1,12 @@
 /* options.c - the command line, see cli.h: the verbs, their options, what --help prints. Single threaded; the state is
  * who answers --help. */
 #include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/digits.h"
 #include "config/nearest.h"
 #include "server/cli/cli.h"
 
@@ -85,26 +85,12 @@ void cli_set_help(cli_help *help)
 
 /* ---- values ----------------------------------------------------------------------------------------------------- */
 
-bool cli_read_digits(uint64_t *ret, const char **at)
-{
-    char *end = NULL;
-    if (**at < '0' || **at > '9') /* strtoull would take a sign or blanks */
-        return false;
-    errno = 0;
-    const unsigned long long value = strtoull(*at, &end, 10);
-    if (errno != 0)
-        return false;
-    *ret = value;
-    *at = end;
-    return true;
-}
-
 static int set_unsigned(const struct cli_option *o, const char *value)
 {
     const uint64_t min = (uint64_t)o->min, max = (uint64_t)o->max;
     const char *end = value;
     uint64_t number = 0;
-    if (!cli_read_digits(&number, &end) || *end != '\0' || number < min || number > max)
+    if (!digits_read(&number, &end) || *end != '\0' || number < min || number > max)
         return cli_fail_usage("--%s is \"%s\", expected a whole number from %" PRIu64 " to %" PRIu64, o->name, value,
                               min, max);
     *(uint64_t *)o->value = number;

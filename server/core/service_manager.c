@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "config/digits.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 
@@ -35,12 +36,8 @@ static struct {
 /* A whole number above 0 and at most `max`; 0: it is none. */
 static uint64_t read_number(const char *text, uint64_t max)
 {
-    char *end = NULL;
-    if (text == NULL || text[0] < '0' || text[0] > '9')
-        return 0;
-    errno = 0;
-    const unsigned long long value = strtoull(text, &end, 10);
-    return errno == 0 && *end == '\0' && value <= max ? value : 0;
+    uint64_t value = 0;
+    return text != NULL && digits_read(&value, &text) && *text == '\0' && value <= max ? value : 0;
 }
 
 static bool is_this_process(const char *text)

@@ -1,12 +1,11 @@
 /* explanation.c - see explanation.h. */
 #include "server/media/explanation.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/digits.h"
 #include "config/json.h"
 #include "server/media/drawing.h"
 
@@ -59,12 +58,11 @@ static enum status resolve_view(enum explain_view *ret, const char *word, const 
 static enum status resolve_number(uint32_t *ret, const char *name, const char *text, uint32_t min, uint32_t max,
                                   struct error *err)
 {
-    char *end = NULL;
+    const char *end = text;
+    uint64_t value = 0;
     if (text == NULL)
         return OK;
-    errno = 0;
-    const unsigned long long value = isdigit((unsigned char)text[0]) ? strtoull(text, &end, 10) : 0;
-    if (end == NULL || *end != '\0' || errno != 0 || value < min || value > max)
+    if (!digits_read(&value, &end) || *end != '\0' || value < min || value > max)
         return error_set_param(err, ERR_ARGUMENT, name, "\"%s\" is \"%s\"; expected a whole number from %u to %u", name,
                                json_quote(text).text, min, max);
     *ret = (uint32_t)value;

@@ -1,24 +1,19 @@
 /* picture_fit.c - see picture_fit.h. */
 #include "server/media/picture_fit.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/digits.h"
 #include "config/json.h"
 
 /* One side of "HxW", which the character `end` follows; *at is moved behind that. */
 static bool read_side(uint32_t *ret, const char **at, char end)
 {
-    char *behind = NULL;
-    if (!isdigit((unsigned char)**at)) /* strtoul would take a sign or blanks */
+    uint64_t value = 0;
+    if (!digits_read(&value, at) || **at != end || value > PICTURE_SIDE_MAX)
         return false;
-    errno = 0;
-    const unsigned long value = strtoul(*at, &behind, 10);
-    if (errno != 0 || *behind != end || value > PICTURE_SIDE_MAX)
-        return false;
-    *at = behind + 1;
+    ++*at;
     *ret = (uint32_t)value;
     return true;
 }

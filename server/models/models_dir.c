@@ -10,16 +10,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "config/digits.h"
 #include "weights/model.h"
 
-enum { VERSION_DIGITS_MAX = 9 };
+enum { VERSION_MAX = 999999999 };
 
 uint32_t models_dir_version(const char *text)
 {
-    const size_t digits = strspn(text, "0123456789");
-    if (digits == 0 || digits > VERSION_DIGITS_MAX || text[digits] != '\0' || text[0] == '0')
-        return 0;
-    return (uint32_t)strtoul(text, NULL, 10);
+    uint64_t version = 0;
+    const bool fine = text[0] != '0' && digits_read(&version, &text) && *text == '\0' && version <= VERSION_MAX;
+    return fine ? (uint32_t)version : 0;
 }
 
 /* Does this failure leave open whether there is something? Memory or descriptors ran out, or the disk fails: a model

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/un.h>
 
+#include "config/digits.h"
 #include "config/file.h"
 
 enum { PORT_MAX = 65535, DATABASE_MAX = 65535, SOCKET_PATH_MAX = sizeof((struct sockaddr_un *)0)->sun_path - 1 };
@@ -19,20 +20,14 @@ static enum status store_redis_url_refuse(struct error *err, const char *url, co
     return error_set(err, ERR_CONFIG, "the URL of the session store is \"%.200s\", expected %s", url, expected);
 }
 
-/* The number [size] from `min` to `max`, printed as such into out. */
+/* The number [size] from `min` to `max`, which something else or the end follows, printed as such into out. */
 static bool read_number(char out[8], const char *text, size_t size, unsigned min, unsigned max)
 {
-    unsigned number = 0;
-    if (size == 0 || size > 5)
+    const char *end = text;
+    uint64_t number = 0;
+    if (size > 5 || !digits_read(&number, &end) || end != text + size || number < min || number > max)
         return false;
-    for (size_t i = 0; i < size; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return false;
-        number = 10 * number + (unsigned)(text[i] - '0');
-    }
-    if (number < min || number > max)
-        return false;
-    (void)snprintf(out, 8, "%u", number);
+    (void)snprintf(out, 8, "%u", (unsigned)number);
     return true;
 }
 

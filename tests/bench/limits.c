@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/digits.h"
 #include "server/cli/cli.h"
 #include "server/core/short_spin.h"
 #include "tests/bench/roofline.h"
@@ -285,7 +286,7 @@ static int open_model(const char *name, const char *synthetic, const struct cli_
 
 static bool read_number(uint64_t *ret, const char *text, uint64_t least, uint64_t most)
 {
-    return cli_read_digits(ret, &text) && *text == '\0' && *ret >= least && *ret <= most;
+    return digits_read(ret, &text) && *text == '\0' && *ret >= least && *ret <= most;
 }
 
 int main(int argc, char *argv[])
