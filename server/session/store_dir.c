@@ -221,11 +221,6 @@ static enum status refuse_path(const char *path, const char *why, struct error *
     return error_set_param(err, ERR_CONFIG, "sessions_dir", "sessions_dir: %s: %s", path, why);
 }
 
-static enum status store_dir_refuse(const struct store_dir *d, const char *why, struct error *err)
-{
-    return refuse_path(d->path, why, err);
-}
-
 /* `error` of making it. */
 static const char *why_not_made(int error)
 {
@@ -259,18 +254,19 @@ static enum status enter(struct store_dir *d, struct error *err)
 {
     struct stat about;
     if (mkdir(d->path, 0700) != 0 && errno != EEXIST)
-        return store_dir_refuse(d, why_not_made(errno), err);
+        return refuse_path(d->path, why_not_made(errno), err);
     d->fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (d->fd < 0 || fstat(d->fd, &about) != 0 || faccessat(d->fd, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0)
-        return store_dir_refuse(d, strerror(errno), err);
+        return refuse_path(d->path, strerror(errno), err);
     if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         log_warning("sessions_dir: others than its owner may write in %s, and could so forge sessions", d->path);
     d->lock = openat(d->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (d->lock < 0)
-        return store_dir_refuse(d, strerror(errno), err);
+        return refuse_path(d->path, strerror(errno), err);
     if (flock(d->lock, LOCK_EX | LOCK_NB) != 0)
-        return store_dir_refuse(
-            d, errno == EWOULDBLOCK ? "another daemon has it; each needs a folder of its own" : strerror(errno), err);
+        return refuse_path(
+            d->path, errno == EWOULDBLOCK ? "another daemon has it; each needs a folder of its own" : strerror(errno),
+            err);
     return OK;
 }
 
@@ -324,17 +320,16 @@ static enum status store_dir_look_at(struct store_dir *d, struct store_dir_found
     return st;
 }
 
-/* What was being written when a daemon ended: it takes its place if nothing else has it, and it is whole. */
-static void settle(struct store_dir *d, const char *aside)
+/* What was being written when a daemon ended: it takes its place, `name`, if nothing else has it, and it is whole. */
+static bool settle(struct store_dir *d, const char *aside, char name[NAME_BYTES])
 {
     struct session_key key;
     struct session_head head;
     struct session_bytes record = {.bytes = NULL};
     struct stream_snapshot snapshot = {.memory = NULL};
     struct stat about;
-    char name[NAME_BYTES];
     if (!read_name(&key, aside, WRITTEN_END))
-        return;
+        return false;
     name_of(name, &key, RECORD_END);
     enum status st = faccessat(d->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? ERR_CONFLICT : OK;
     if (st == OK)
@@ -345,35 +340,21 @@ static void settle(struct store_dir *d, const char *aside)
         st = OK; /* to be refused there, and kept */
     stream_snapshot_clear(&snapshot);
     free(record.bytes);
-    if (st == OK)
-        (void)renameat(d->fd, aside, d->fd, name);
     if (st == ERR_FORMAT)
         log_info("sessions: %s/%s was not written to its end, and is removed", d->path, aside);
     if (st == ERR_CONFLICT || st == ERR_FORMAT)
         (void)unlinkat(d->fd, aside, 0);
-}
-
-static enum status list(const struct store_dir *d, struct dirent ***names, size_t *count, struct error *err)
-{
-    const int n = scandirat(d->fd, ".", names, NULL, NULL);
-    if (n < 0)
-        return fail(d, "list", "", err);
-    *count = (size_t)n;
-    return OK;
-}
-
-static void free_names(struct dirent **names, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        free(names[i]);
-    free((void *)names);
+    return st == OK && renameat(d->fd, aside, d->fd, name) == 0;
 }
 
 /* One file of the folder. *is_session: it is to be listed, if only to be removed one day. Errors: ERR_NOMEM. */
 static enum status take_in(struct store_dir *d, const char *name, struct store_dir_found *ret, bool *is_session,
                            struct error *err)
 {
+    char settled[NAME_BYTES];
     struct error why;
+    if (settle(d, name, settled))
+        name = settled;
     *ret = (struct store_dir_found){.used_s = 0};
     *is_session = false;
     if (!read_name(&ret->key, name, RECORD_END))
@@ -391,24 +372,21 @@ enum status store_dir_list(struct session_store *s, struct store_dir_found **ret
 {
     struct store_dir *d = dir_of(s);
     struct dirent **names;
-    size_t n = 0;
-    enum status st = list(d, &names, &n, err);
-    if (st != OK)
-        return st;
-    for (size_t i = 0; i < n; i++) /* before the others, so that each file is met once */
-        settle(d, names[i]->d_name);
-    free_names(names, n);
-    st = list(d, &names, &n, err);
-    if (st != OK)
-        return st;
-    struct store_dir_found *all = calloc(n + 1, sizeof *all);
+    const int n = scandirat(d->fd, ".", &names, NULL, NULL);
+    if (n < 0)
+        return fail(d, "list", "", err);
+    enum status st = OK;
+    struct store_dir_found *all = calloc((size_t)n + 1, sizeof *all);
     if (all == NULL)
         st = error_set(err, ERR_NOMEM, "out of memory for the sessions that are kept");
     size_t found = 0;
     bool is_session = false;
-    for (size_t i = 0; i < n && st == OK; i++, found += is_session)
-        st = take_in(d, names[i]->d_name, &all[found], &is_session, err);
-    free_names(names, n);
+    for (int i = 0; i < n; free(names[i++])) {
+        if (st == OK)
+            st = take_in(d, names[i]->d_name, &all[found], &is_session, err);
+        found += st == OK && is_session;
+    }
+    free((void *)names);
     if (st != OK) {
         free(all);
         return st;
