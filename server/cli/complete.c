@@ -47,18 +47,18 @@ static int check(const struct options *w, const struct model *m, const struct pi
 }
 
 /* Draw all samples, in a grid. */
-static int draw(const struct options *w, struct local_lane *l, struct job *j, const struct picture_grid *g)
+static int draw(const struct options *w, struct local_lane *l, const struct picture_grid *g)
 {
-    const struct complete_job *c = complete_job_of(j);
+    const struct complete_job *c = complete_job_of(l->job);
     struct picture picture = {0};
     struct error err;
-    struct cli_progress progress = cli_progress_begin((size_t)j->max_output);
+    struct cli_progress progress = cli_progress_begin((size_t)l->job->max_output);
     for (bool goes_on = true; goes_on;) {
-        goes_on = local_lane_step(l, j);
-        cli_progress_show(&progress, job_look(j).generated, "drawn");
+        goes_on = local_lane_step(l);
+        cli_progress_show(&progress, job_look(l->job).generated, "drawn");
     }
     cli_progress_end(&progress);
-    int code = local_lane_end(l, j);
+    int code = local_lane_end(l);
     if (code != CLI_OK)
         return code;
     if (picture_grid_paint(&picture, g, c->in.samples, c->pixels, l->model->model->config.size, &err) != OK)
@@ -74,11 +74,10 @@ static int complete(const struct options *w, struct local_lane *l)
     const uint32_t samples = (uint32_t)w->samples, *size = m->config.size, row = 3 * size[1];
     const struct picture_grid g = picture_grid_lay_out(samples, size, (uint32_t)w->scale);
     struct complete_input in = {.total = row * size[0], .row_count = row, .samples = samples};
-    struct job *j = local_lane_job(l);
     struct error err;
     uint8_t *known = NULL;
     uint32_t rows = 0;
-    int code = j != NULL ? check(w, m, &g, &rows) : CLI_FAILED;
+    int code = check(w, m, &g, &rows);
     in.known_count = row * rows;
     if (code == CLI_OK)
         code = cli_sampling_read(&w->sampling, &in.sampler);
@@ -86,10 +85,9 @@ static int complete(const struct options *w, struct local_lane *l)
         code = cli_read_pixels(&known, w->picture, &m->config);
     in.known = known;
     if (code == CLI_OK)
-        code = local_lane_submit(l, complete_begin(j, &in, &err), j);
+        code = local_lane_submit(l, complete_begin(l->job, &in, &err));
     if (code == CLI_OK)
-        code = draw(w, l, j, &g);
-    job_release(j);
+        code = draw(w, l, &g);
     free(known);
     return code;
 }

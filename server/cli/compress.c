@@ -80,24 +80,21 @@ static size_t count_coded(const struct code_job *c)
     return coded;
 }
 
-/* Code the blocks, which outlive the job. */
+/* Code the blocks, which outlive the work on them. */
 static int code_blocks(const struct options *w, struct local_lane *l, struct archive_blocks *b)
 {
     const struct job_kind *kind = w->restores ? &job_kind_decompress : &job_kind_compress;
-    struct job *j = local_lane_job(l);
     struct error err;
-    int code = j != NULL ? local_lane_submit(l, code_begin(j, kind, b, &err), j) : CLI_FAILED;
-    if (code == CLI_OK) {
-        struct cli_progress progress = cli_progress_begin(b->text_bytes);
-        for (bool goes_on = true; goes_on;) {
-            goes_on = local_lane_step(l, j);
-            cli_progress_show(&progress, count_coded(code_job_of(j)), w->restores ? "restored" : "compressed");
-        }
-        cli_progress_end(&progress);
-        code = local_lane_end(l, j);
+    const int code = local_lane_submit(l, code_begin(l->job, kind, b, &err));
+    if (code != CLI_OK)
+        return code;
+    struct cli_progress progress = cli_progress_begin(b->text_bytes);
+    for (bool goes_on = true; goes_on;) {
+        goes_on = local_lane_step(l);
+        cli_progress_show(&progress, count_coded(code_job_of(l->job)), w->restores ? "restored" : "compressed");
     }
-    job_release(j);
-    return code;
+    cli_progress_end(&progress);
+    return local_lane_end(l);
 }
 
 /* Write what came of the blocks. */
@@ -139,8 +136,8 @@ static int compress_run(const struct options *w, const uint8_t *bytes, size_t si
         code = code_blocks(w, &l, &b);
     if (code == CLI_OK)
         code = write_coded(w, &b, &archive, &ours);
-    archive_blocks_clear(&b);
     local_lane_close(&l);
+    archive_blocks_clear(&b);
     return code;
 }
 

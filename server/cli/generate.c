@@ -71,17 +71,17 @@ static int read_news(struct job *j, struct text_output *out)
 }
 
 /* Draw and put out all of the text. */
-static int draw(struct local_lane *l, struct job *j, const struct generate_options *r, struct text_output *out)
+static int draw(struct local_lane *l, const struct generate_options *r, struct text_output *out)
 {
     int code = CLI_OK;
     struct cli_progress progress = generate_progress(r);
     for (bool goes_on = true; goes_on && code == CLI_OK;) {
-        goes_on = local_lane_step(l, j);
-        code = read_news(j, out);
-        cli_progress_show(&progress, job_look(j).generated, "generated");
+        goes_on = local_lane_step(l);
+        code = read_news(l->job, out);
+        cli_progress_show(&progress, job_look(l->job).generated, "generated");
     }
     cli_progress_end(&progress);
-    const int ended = local_lane_end(l, j);
+    const int ended = local_lane_end(l);
     text_output_end(out);
     return code == CLI_OK ? ended : code;
 }
@@ -99,17 +99,17 @@ static int generate(struct local_lane *l, const struct generate_options *r, uint
                                       .shift = r->shift,
                                       .sampler = r->sampler,
                                       .stops = r->stops};
-    struct job *j = local_lane_job(l);
+    struct job *j = l->job;
     struct error err;
     enum status begun = ERR_NOMEM;
     struct text_output out = text_output_begin(r->json);
-    int code = j == NULL ? CLI_FAILED : r->echo ? text_output_bytes(&out, prompt, size) : CLI_OK;
+    int code = r->echo ? text_output_bytes(&out, prompt, size) : CLI_OK;
     if (code == CLI_OK)
-        code = local_lane_submit(l, begun = generate_begin(j, &in, RING_BYTES, &err), j);
+        code = local_lane_submit(l, begun = generate_begin(j, &in, RING_BYTES, &err));
     if (begun != OK)
         free(prompt);
     if (code == CLI_OK)
-        code = draw(l, j, r, &out);
+        code = draw(l, r, &out);
     if (code == CLI_OK) {
         struct generate_ending end = {.finish = job_finish_words[job_result(j)->finish],
                                       .generated = job_result(j)->generated,
@@ -119,7 +119,6 @@ static int generate(struct local_lane *l, const struct generate_options *r, uint
         code = generate_conclude(r, &out, size, &end);
     }
     text_output_clear(&out);
-    job_release(j);
     return code;
 }
 

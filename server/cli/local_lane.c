@@ -28,48 +28,40 @@ int local_lane_open(struct local_lane *l, const char *name, enum model_task task
     *h = (struct hosted_model){.holders = HOSTED_BY_USER, .model = m, .engine = e, .rows_max = streams + LOCAL_ROWS};
     h->ahead_rows_max = ahead ? LOCAL_ROWS : 0;
     l->model = h;
-    if (queue_create(&l->queue, 1, 1) != OK)
+    l->job = job_create(sizeof *l->job);
+    if (l->job == NULL || queue_create(&l->queue, 1, 1) != OK)
         return cli_fail("out of memory");
+    hosted_model_reference(h);
+    job_take_model(l->job, h);
     return stream_lane_create(&l->streams, h, l->queue, &settings, &err) == OK ? CLI_OK : cli_fail_error(&err);
 }
 
 void local_lane_close(struct local_lane *l)
 {
+    job_release(l->job);
     stream_lane_free(l->streams);
     queue_free(l->queue);
     hosted_model_release(l->model);
 }
 
-struct job *local_lane_job(const struct local_lane *l)
+int local_lane_submit(struct local_lane *l, enum status begun)
 {
-    struct job *j = job_create(sizeof *j);
-    if (j == NULL) {
-        (void)cli_fail("out of memory");
-        return NULL;
-    }
-    hosted_model_reference(l->model);
-    job_take_model(j, l->model);
-    return j;
+    return begun == OK && job_submit(l->job, l->queue, l->model->lane, UINT64_MAX) == OK ? CLI_OK
+                                                                                         : cli_fail("out of memory");
 }
 
-int local_lane_submit(struct local_lane *l, enum status begun, struct job *j)
-{
-    return begun == OK && job_submit(j, l->queue, l->model->lane, UINT64_MAX) == OK ? CLI_OK
-                                                                                    : cli_fail("out of memory");
-}
-
-bool local_lane_step(struct local_lane *l, struct job *j)
+bool local_lane_step(struct local_lane *l)
 {
     (void)stream_lane_step(l->streams);
-    return !job_is_done(j);
+    return !job_is_done(l->job);
 }
 
-int local_lane_end(struct local_lane *l, struct job *j)
+int local_lane_end(struct local_lane *l)
 {
-    if (!job_is_done(j))
-        job_cancel(j, ERR_CLIENT_GONE);
-    while (!job_is_done(j))
-        (void)local_lane_step(l, j);
-    const struct job_result *r = job_result(j);
+    if (!job_is_done(l->job))
+        job_cancel(l->job, ERR_CLIENT_GONE);
+    while (!job_is_done(l->job))
+        (void)local_lane_step(l);
+    const struct job_result *r = job_result(l->job);
     return r->status == OK ? CLI_OK : cli_fail("%s", r->message);
 }

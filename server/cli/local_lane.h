@@ -17,21 +17,20 @@ struct local_lane {
     struct hosted_model *model; /* and its engine */
     struct queue *queue;
     struct stream_lane *streams;
+    struct job *job; /* the one that it is for, which has its model and is yet to be begun */
 };
 
 /* Load a generating model for that task, and open an engine and a lane for so many streams of it, in a zeroed *l;
  * `shifts`: texts may go on where the context ends. Prints why not and returns CLI_FAILED; close it in any case. */
 int local_lane_open(struct local_lane *l, const char *name, enum model_task task, const struct cli_engine *with,
                     uint32_t streams, bool shifts);
-void local_lane_close(struct local_lane *l); /* no job may be left; zeroed is fine */
+void local_lane_close(struct local_lane *l); /* what was submitted must have ended; zeroed is fine */
 
-/* A job for its model, which is yet to be begun. NULL: it was printed that there is no memory. */
-struct job *local_lane_job(const struct local_lane *l);
 /* Submit the job that was begun, if it was. Prints why not and returns CLI_FAILED. */
-int local_lane_submit(struct local_lane *l, enum status begun, struct job *j);
+int local_lane_submit(struct local_lane *l, enum status begun);
 /* One pass. False: the job is done. */
-bool local_lane_step(struct local_lane *l, struct job *j);
-/* End the job where it is. Prints why if there is no answer, and returns CLI_FAILED; job_release it in any case. */
-int local_lane_end(struct local_lane *l, struct job *j);
+bool local_lane_step(struct local_lane *l);
+/* End the job where it is. Prints why if there is no answer, and returns CLI_FAILED. */
+int local_lane_end(struct local_lane *l);
 
 #endif
