@@ -6,8 +6,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdatomic.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -135,4 +136,35 @@ done:
     file_close(&f);
     free(bytes);
     return st;
+}
+
+bool file_write_all(int fd, const void *bytes, size_t size)
+{
+    for (size_t at = 0; at < size;) {
+        const ssize_t n = write(fd, (const char *)bytes + at, size - at);
+        if (n < 0 && errno != EINTR)
+            return false;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+bool file_replace(const char *path, const void *bytes, size_t size, bool (*prepare)(int fd, const void *arg),
+                  const void *arg)
+{
+    char aside[PATH_MAX];
+    errno = ENAMETOOLONG;
+    const int length = snprintf(aside, sizeof aside, "%s.XXXXXX", path);
+    const int fd = length > 0 && (size_t)length < sizeof aside ? mkostemp(aside, O_CLOEXEC) : -1;
+    if (fd < 0)
+        return false;
+    /* prepared after it is written, which would take set-user-ID off the mode */
+    const bool written = file_write_all(fd, bytes, size) && prepare(fd, arg) && fsync(fd) == 0;
+    int why = errno;
+    if (close(fd) == 0 && written && rename(aside, path) == 0)
+        return true;
+    why = written ? errno : why;
+    (void)unlink(aside);
+    errno = why;
+    return false;
 }

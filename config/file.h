@@ -1,9 +1,11 @@
-/* file.h - read a regular file of bounded size, and notice when it changes meanwhile. A model directory may hold
- * anything under the name that we expect: a folder, a FIFO that never answers, a file that somebody is copying.
+/* file.h - read a regular file of bounded size, and notice when it changes meanwhile; replace one as a whole. A model
+ * directory may hold anything under the name that we expect: a folder, a FIFO that never answers, a file that somebody
+ * is copying.
  * One struct file belongs to one thread. The only global state is that nothing is read any more. */
 #ifndef CONFIG_FILE_H
 #define CONFIG_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
@@ -34,5 +36,12 @@ enum status file_check_unchanged(const struct file *f, struct error *err);
 
 /* The whole of `path`, *size bytes, in *ret (free it), followed by a NUL. Errors: as above, and ERR_NOMEM. */
 enum status file_read_all(char **ret, size_t *size, const char *path, uint64_t size_max, struct error *err);
+
+/* All of bytes [size], in as many pieces as it takes. False: errno says why not. */
+bool file_write_all(int fd, const void *bytes, size_t size);
+/* Write a new file beside `path`, of mode 0600, which `prepare` gives its owner and mode; it takes the name once it is
+ * on the disk, the name itself not yet. False, and nothing is changed: errno says why not. */
+bool file_replace(const char *path, const void *bytes, size_t size, bool (*prepare)(int fd, const void *arg),
+                  const void *arg);
 
 #endif

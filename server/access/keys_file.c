@@ -357,7 +357,7 @@ static void folder_of(const char *path, char *out, size_t size)
 
 /* Whoever changes the file, those who could read it before still can: its owner, and its group if it was allowed to, as
  * a daemon with a user of its own needs for a file that root owns. False if that is not possible. */
-static bool keep_readers(int fd, const char *path)
+static bool keep_readers(int fd, const void *path)
 {
     struct stat before;
     if (stat(path, &before) != 0)
@@ -371,22 +371,12 @@ static bool keep_readers(int fd, const char *path)
 /* Write a new file beside it, which takes its name once it is on the disk. A symbolic link stays one. */
 static enum status replace_file(const char *named, const char *text, struct error *err)
 {
-    char path[PATH_MAX], temporary[PATH_MAX + 8], folder[PATH_MAX];
+    char path[PATH_MAX], folder[PATH_MAX];
     if (realpath(named, path) == NULL)
         (void)snprintf(path, sizeof path, "%s", named);
-    (void)snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
     folder_of(path, folder, sizeof folder);
-    const int fd = mkostemp(temporary, O_CLOEXEC); /* mode 0600 */
-    if (fd < 0)
+    if (!file_replace(path, text, strlen(text), keep_readers, path))
         return error_set(err, ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    const size_t size = strlen(text);
-    bool fine = keep_readers(fd, path) && write(fd, text, size) == (ssize_t)size && fsync(fd) == 0;
-    fine = close(fd) == 0 && fine && rename(temporary, path) == 0;
-    if (!fine) {
-        const enum status st = error_set(err, ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-        (void)unlink(temporary);
-        return st;
-    }
     const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir >= 0) {
         (void)fsync(dir); /* the name as well */

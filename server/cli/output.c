@@ -1,7 +1,6 @@
 /* output.c - a verb's result as a file that is written whole or not at all, or as JSON; see cli.h. Single threaded. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,52 +8,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "config/file.h"
 #include "config/json.h"
 #include "config/utf8.h"
 #include "server/cli/cli.h"
 #include "server/media/png.h"
 
-static bool write_all(int fd, const uint8_t *bytes, size_t size)
-{
-    for (size_t at = 0; at < size;) {
-        const ssize_t n = write(fd, bytes + at, size - at);
-        if (n < 0 && errno != EINTR)
-            return false;
-        at += n > 0 ? (size_t)n : 0;
-    }
-    return true;
-}
-
 /* Write into something that no other file can replace: a pipe, a device. */
 static int write_into(const char *path, const uint8_t *bytes, size_t size)
 {
     const int fd = open(path, O_WRONLY | O_CLOEXEC);
-    const bool written = fd >= 0 && write_all(fd, bytes, size);
+    const bool written = fd >= 0 && file_write_all(fd, bytes, size);
     const int why = errno;
     const bool closed = fd >= 0 && close(fd) == 0;
     return written && closed ? CLI_OK : cli_fail("%s: %s", path, strerror(written ? errno : why));
 }
 
-/* Write a file beside it, which takes its name and mode once it is complete. */
+static bool set_mode(int fd, const void *mode)
+{
+    return fchmod(fd, *(const mode_t *)mode) == 0;
+}
+
 static int replace(const char *path, const uint8_t *bytes, size_t size, mode_t mode)
 {
-    char aside[PATH_MAX];
-    errno = ENAMETOOLONG;
-    const int length = snprintf(aside, sizeof aside, "%s.XXXXXX", path);
-    const int fd = length > 0 && (size_t)length < sizeof aside ? mkostemp(aside, O_CLOEXEC) : -1;
-    if (fd < 0)
-        return cli_fail("%s: %s", path, strerror(errno));
-    bool fine = write_all(fd, bytes, size) && fchmod(fd, mode) == 0 && fsync(fd) == 0;
-    int why = errno;
-    if (close(fd) != 0 && fine) {
-        fine = false;
-        why = errno;
-    }
-    if (fine && rename(aside, path) == 0)
-        return CLI_OK;
-    why = fine ? errno : why;
-    (void)unlink(aside);
-    return cli_fail("%s: %s", path, strerror(why));
+    return file_replace(path, bytes, size, set_mode, &mode) ? CLI_OK : cli_fail("%s: %s", path, strerror(errno));
 }
 
 int cli_write(const char *path, const void *bytes, size_t size)

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "config/file.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 
@@ -57,23 +58,12 @@ static enum status fail(const struct store_dir *d, const char *doing, const char
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 
-static bool write_all(int fd, const uint8_t *bytes, size_t size)
-{
-    for (size_t at = 0; at < size;) {
-        const ssize_t n = write(fd, bytes + at, size - at);
-        if (n < 0 && errno != EINTR)
-            return false;
-        at += n > 0 ? (size_t)n : 0;
-    }
-    return true;
-}
-
 static bool write_file(const struct store_dir *d, const char *name, const struct session_bytes *record)
 {
     const int fd = openat(d->fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return false;
-    const bool written = write_all(fd, record->bytes, record->size) && (!d->syncs || fdatasync(fd) == 0);
+    const bool written = file_write_all(fd, record->bytes, record->size) && (!d->syncs || fdatasync(fd) == 0);
     const int why = errno;
     const bool closed = close(fd) == 0;
     errno = written ? errno : why;

@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -164,6 +166,27 @@ static void what_cannot_be_written_leaves_no_trace(void **state)
     assert_string_equal(err.message, "/no/such/folder/keys: cannot be written: No such file or directory");
 }
 
+/* As on a full disk: a first piece is still written, and the next one tells. */
+static void why_a_file_ends_early_is_said(void **state)
+{
+    const struct keys_file none = {0};
+    struct error err;
+    char want[PATH_MAX + 64];
+    struct rlimit before;
+    (void)state;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit small = {.rlim_cur = 10, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    errno = 0;
+    const enum status st = keys_file_write(&none, path, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(st, ERR_IO);
+    (void)snprintf(want, sizeof want, "%s: cannot be written: File too large", path);
+    assert_string_equal(err.message, want);
+    assert_int_equal(count_entries(), 0);
+}
+
 /* ---- locking ---------------------------------------------------------------------------------------------------- */
 
 static bool is_locked(const char *folder)
@@ -278,6 +301,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_old_file_stays_whole_for_who_reads_it, set_up, temp_dirs_end),
         cmocka_unit_test_setup_teardown(a_link_stays_one, set_up, temp_dirs_end),
         cmocka_unit_test_setup_teardown(what_cannot_be_written_leaves_no_trace, set_up, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(why_a_file_ends_early_is_said, set_up, temp_dirs_end),
         cmocka_unit_test_setup_teardown(a_lock_keeps_others_out_though_the_file_is_replaced, set_up, temp_dirs_end),
         cmocka_unit_test_setup_teardown(the_folder_of_a_path_is_what_is_locked, set_up, temp_dirs_end),
         cmocka_unit_test(a_key_is_random_and_known_by_its_hash),
