@@ -321,10 +321,8 @@ json_t *key_apis_to_json(unsigned apis)
 {
     json_t *list = json_array();
     for (unsigned api = 0; api < API_COUNT; api++)
-        if ((apis & API_BIT(api)) != 0 && json_array_append_new(list, json_string(api_words[api])) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+        if ((apis & API_BIT(api)) != 0)
+            json_append(list, json_string(api_words[api]));
     return list;
 }
 
@@ -333,16 +331,13 @@ static json_t *key_to_json(const struct key *k)
     char hash[BASE16_ENCODE_LENGTH(KEY_HASH_BYTES)];
     base16_encode_update(hash, sizeof k->hash, k->hash);
     json_t *models = json_array();
-    int failed = k->model_count == 0 ? json_array_append_new(models, json_string("*")) : 0;
+    if (k->model_count == 0)
+        json_append(models, json_string("*"));
     for (size_t i = 0; i < k->model_count; i++)
-        failed |= json_array_append_new(models, json_string(k->models[i]));
-    json_t *object = json_pack("{s:s, s:s%, s:o, s:o, s:f, s:f, s:i}", "name", k->name, "sha256", hash, sizeof hash,
-                               "models", models, "apis", key_apis_to_json(k->apis), "requests_per_s", k->requests_per_s,
-                               "bytes_per_s", k->bytes_per_s, "priority_max", (int)k->priority_max);
-    if (failed == 0)
-        return object;
-    json_decref(object);
-    return NULL;
+        json_append(models, json_string(k->models[i]));
+    return json_pack("{s:s, s:s%, s:o, s:o, s:f, s:f, s:i}", "name", k->name, "sha256", hash, sizeof hash, "models",
+                     models, "apis", key_apis_to_json(k->apis), "requests_per_s", k->requests_per_s, "bytes_per_s",
+                     k->bytes_per_s, "priority_max", (int)k->priority_max);
 }
 
 /* The folder of a path, in `out`. */
@@ -388,11 +383,10 @@ static enum status replace_file(const char *named, const char *text, struct erro
 enum status keys_file_write(const struct keys_file *f, const char *path, struct error *err)
 {
     json_t *list = json_array();
-    int failed = 0;
     for (size_t i = 0; i < f->count; i++)
-        failed |= json_array_append_new(list, key_to_json(&f->keys[i]));
+        json_append(list, key_to_json(&f->keys[i]));
     json_t *root = json_pack("{s:o}", "keys", list);
-    char *text = failed == 0 && root != NULL ? json_print(root, JSON_INDENT(2)) : NULL;
+    char *text = json_print(root, JSON_INDENT(2));
     json_decref(root);
     if (text == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the keys");

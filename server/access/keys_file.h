@@ -66,7 +66,7 @@ bool key_name_is_fine(const char *name);
  * to free, whatever is returned. Errors: ERR_CONFIG as keys_file_read, ERR_NOMEM. */
 enum status key_read(struct key *k, json_t *entry, struct error *err);
 const char *key_api_word(enum api_kind api);
-/* A list of words; NULL: out of memory. */
+/* A list of words, to be printed by json_print, which gives NULL if memory ran out for one; or NULL. */
 json_t *key_apis_to_json(unsigned apis);
 
 /* Make a random key: its text goes to `text`, its hash to k. Errors: ERR_IO (no random numbers). */

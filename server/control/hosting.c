@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/json_memory.h"
 #include "config/settings.h"
 #include "server/core/log.h"
 #include "server/core/service_manager.h"
@@ -181,18 +182,17 @@ bool hosting_load_wanted(struct hosting *h)
 
 /* ---- all of them ----------------------------------------------------------------------------------------------- */
 
-/* What became of a model goes into the list of that name; why it failed, too. */
-static void report(json_t **whole, const char *list, const char *name, const struct error *why)
+/* What became of a model goes into the list of that name; why it failed, too. NULL: nobody is told. */
+static void report(json_t *whole, const char *list, const char *name, const struct error *why)
 {
-    json_t *item = why != NULL ? json_pack("{s:s, s:s}", "model", name, "message", why->message) : json_string(name);
-    if (json_array_append_new(json_object_get(*whole, list), item) == 0)
+    if (whole == NULL)
         return;
-    json_decref(*whole);
-    *whole = NULL; /* no memory */
+    json_t *item = why != NULL ? json_pack("{s:s, s:s}", "model", name, "message", why->message) : json_string(name);
+    json_append(json_object_get(whole, list), item);
 }
 
 /* Take a model as it was found: load it, or only note it if loading waits for a request. */
-static enum status take_found(struct hosting *h, const struct found_model *found, json_t **whole, struct error *err)
+static enum status take_found(struct hosting *h, const struct found_model *found, json_t *whole, struct error *err)
 {
     const struct registry_model *row = registry_row(h->registry, found->name);
     const bool is_known = row != NULL, is_loaded = is_known && row->hosted != NULL;
@@ -239,11 +239,11 @@ enum status hosting_scan(struct hosting *h, json_t **ret, struct error *err)
             continue;
         }
         log_info("model %s: unloaded, because its folder is gone", row->found.name);
-        report(ret, "unloaded", row->found.name, NULL);
+        report(*ret, "unloaded", row->found.name, NULL);
         registry_remove(h->registry, row->found.name);
     }
     for (size_t i = 0; i < count; i++)
-        (void)take_found(h, &found[i], ret, &why);
+        (void)take_found(h, &found[i], *ret, &why);
     free(found);
     return OK;
 }
@@ -275,7 +275,6 @@ static enum status find_all(struct found_model **ret, size_t *count, const struc
 static enum status load_all(struct hosting *h, struct error *err)
 {
     struct found_model *found = NULL;
-    json_t *nowhere = NULL;
     size_t count = 0, served = 0;
     char loading[MODEL_NAME_MAX + 64];
     enum status st = find_all(&found, &count, h->settings, err);
@@ -286,7 +285,7 @@ static enum status load_all(struct hosting *h, struct error *err)
         struct error why;
         (void)snprintf(loading, sizeof loading, "loading %s, model %zu of %zu", found[i].name, i + 1, count);
         service_manager_starting(LOAD_MS_MAX, loading);
-        const enum status taken = take_found(h, &found[i], &nowhere, &why);
+        const enum status taken = take_found(h, &found[i], NULL, &why);
         served += taken == OK;
         goes_on = !ends_start(h, taken);
         if (!goes_on || (taken != OK && st == OK)) {

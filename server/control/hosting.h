@@ -56,8 +56,8 @@ bool hosting_load_wanted(struct hosting *h);
 
 /* Bring all models in line with models_dir and model: load what is new, reload what has changed, unload what has gone.
  * What an administrator has unloaded stays unloaded. *ret is set only on OK, for json_decref: {"loaded", "reloaded",
- * "unloaded", "unchanged": [names], "failed": [{"model", "message"}]}, or NULL if there was no memory for it.
- * Errors: those of model_sources_scan: nothing has changed. */
+ * "unloaded", "unchanged": [names], "failed": [{"model", "message"}]}, to be printed by json_print, which gives NULL if
+ * memory ran out for some of it; or NULL. Errors: those of model_sources_scan: nothing has changed. */
 enum status hosting_scan(struct hosting *h, json_t **ret, struct error *err);
 
 #endif

@@ -84,10 +84,7 @@ static json_t *compare(const struct config *now, struct config *next)
         copy_setting(&next->settings, &now->settings, s);
         next->sources[id] = now->sources[id];
     }
-    if (failed == 0)
-        return whole;
-    json_decref(whole);
-    return NULL;
+    return json_unless(failed != 0, whole); /* not noted for json_print, as the report may never be printed */
 }
 
 static void take_over(struct reload *r, const struct config *next)
@@ -105,17 +102,15 @@ static void take_over(struct reload *r, const struct config *next)
 /* The report whole, logged; NULL for want of memory. */
 static json_t *complete(json_t *report, size_t keys, bool certificate, json_t *models)
 {
-    const int failed = json_object_set_new(report, "keys", json_integer((json_int_t)keys)) |
-                       json_object_set_new(report, "certificate", json_boolean(certificate)) |
-                       json_object_set_new(report, "models", models);
-    char *text = failed == 0 ? json_print(report, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    json_put(report, "keys", json_integer((json_int_t)keys));
+    json_put(report, "certificate", json_boolean(certificate));
+    json_put(report, "models", models);
+    char *text = json_print(report, JSON_COMPACT | JSON_ENSURE_ASCII);
     if (text != NULL)
         log_info("reload: %s", text);
+    report = json_unless(text == NULL, report);
     free(text);
-    if (failed == 0)
-        return report;
-    json_decref(report);
-    return NULL;
+    return report;
 }
 
 static enum status read_all(struct reload *r, json_t **ret, struct error *err)
