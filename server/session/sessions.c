@@ -118,7 +118,7 @@ size_t sessions_bytes_of(const struct hosted_model *e)
     return sizeof(struct session) + sizeof(struct session_state) + text + info->stream_bytes;
 }
 
-/* NULL: there is no such session, and *err is ERR_NOT_FOUND. */
+/* NULL: there is no such session here, and *err is ERR_NOT_FOUND. Those of a shared store are all held. */
 static struct session *find(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
 {
     const struct session_key key = session_key_of(who, id);
@@ -378,7 +378,7 @@ enum status sessions_remove(struct sessions *s, const struct client_id *who, con
     if (is_shared && !session_id_is_fine(id))
         return sessions_none(s, id, err);
     struct session *gone = sessions_enter(s);
-    struct session *one = is_shared ? sessions_look_up_locked(s, &key, id) : find(s, who, id, err);
+    struct session *one = find(s, who, id, err);
     const bool is_held = one != NULL && one->is_held; /* its request may go on to its end, but it must not be found */
     const bool is_left = is_shared || (is_held && one->is_stored);
     if (one == NULL && !is_shared) {
@@ -432,19 +432,16 @@ size_t sessions_list(struct sessions *s, const struct client_id *who, uint64_t b
 enum status sessions_begin(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,
                            struct error *err)
 {
-    const bool is_shared = sessions_are_shared(s);
-    const struct session_key key = session_key_of(who, id);
-    struct session *gone = sessions_enter(s);
-    struct session *one = is_shared ? sessions_look_up_locked(s, &key, id) : find(s, who, id, err);
-    enum status st = one != NULL || is_shared ? OK : ERR_NOT_FOUND;
-    if (one == NULL && is_shared) {
-        st = sessions_begin_shared_locked(s, who, id, ret, err);
-    } else if (one != NULL && one->is_held) {
+    struct session *gone = sessions_enter(s), *one = find(s, who, id, err);
+    enum status st = OK;
+    if (one == NULL) {
+        st = sessions_are_shared(s) ? sessions_begin_shared_locked(s, who, id, ret, err) : ERR_NOT_FOUND;
+    } else if (one->is_held) {
         st = error_set_param(err, ERR_CONFLICT, "session",
                              "the session \"%s\" is in use by another request; try again when that has been "
                              "answered",
                              one->head.id);
-    } else if (one != NULL) {
+    } else {
         sessions_unidle_locked(s, one);
         one->is_held = true;
         st = sessions_load_locked(s, one, err);

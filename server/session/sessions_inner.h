@@ -14,7 +14,7 @@
 enum { BUCKETS = 4096 }; /* chains of the table: on average of at most 16 sessions, by default of one */
 
 struct session {
-    struct session_head head;
+    struct session_head head;      /* changed by who holds it, under the lock */
     struct session_holder *holder; /* that of its owner, while it is in the table */
     struct session_state *state;   /* NULL: only the store has it */
     uint64_t used_ns, touched_ns;  /* its last use, and the last of which the store knows */

@@ -97,14 +97,6 @@ static enum status put_record(const struct sessions *s, const struct session *on
     return st;
 }
 
-static struct session_head head_of(struct sessions *s, const struct session *one)
-{
-    struct session *gone = sessions_enter(s);
-    const struct session_head head = one->head;
-    sessions_leave(s, gone);
-    return head;
-}
-
 /* ---- shared ----------------------------------------------------------------------------------------------------- */
 
 struct session_info sessions_unknown(const struct sessions *s, const struct client_id *who, const char *id)
@@ -181,6 +173,8 @@ static void take_state(struct sessions *s, const struct session_key *key, struct
     struct session *gone = sessions_enter(s);
     struct session *one = sessions_look_up_locked(s, key, i->head.id);
     struct session_state *unused = NULL;
+    if (i->held == NULL && sessions_are_shared(s))
+        i->is_busy = one != NULL;
     if (one != NULL && one->head.turn != i->head.turn)
         one = NULL;
     i->state->is_read = true;
@@ -238,11 +232,6 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
     i->head = head;
     take_state(s, &key, i);
     i->snapshot.sampler.options.sample = head.sample;
-    if (i->held == NULL && sessions_are_shared(s)) {
-        struct session *gone = sessions_enter(s);
-        i->is_busy = sessions_look_up_locked(s, &key, i->head.id) != NULL;
-        sessions_leave(s, gone);
-    }
     return OK;
 }
 
@@ -270,7 +259,7 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
                            struct error *err)
 {
     struct session *one = held->held;
-    struct session_head head = head_of(s, one);
+    struct session_head head = one->head;
     assert(one->is_held);
     session_head_move(&head, snapshot);
     struct session_state *state = session_state_create(snapshot), *old = NULL;
@@ -300,8 +289,7 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
 static enum status write_first(struct sessions *s, const struct session_info *i, struct error *err)
 {
     struct session *one = i->held;
-    const struct session_head head = head_of(s, one);
-    const enum status st = put_record(s, one, NULL, &head, &i->snapshot, err);
+    const enum status st = put_record(s, one, NULL, &one->head, &i->snapshot, err);
     if (st == ERR_CONFLICT)
         return error_set_param(err, st, "session", "there is a session \"%s\" already", json_quote(i->head.id).text);
     if (st != OK)
