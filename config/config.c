@@ -324,7 +324,7 @@ static enum status check_ordered(const struct config *c, struct error *err)
 /* Whoever names models one by one means these and no others, unless models_dir is given as well. */
 static void choose_models_dir(struct config *c)
 {
-    if (c->sources[SETTING_models_dir] == CONFIG_FROM_DEFAULT && strcmp(c->settings.model, CONFIG_OFF) != 0)
+    if (c->sources[SETTING_models_dir] == CONFIG_FROM_DEFAULT && config_is_on(c->settings.model))
         setting_set_text(setting_at(SETTING_models_dir), &c->settings, CONFIG_OFF);
 }
 

@@ -4,7 +4,9 @@
 #define CONFIG_CONFIG_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "config/settings.h"
 #include "config/status.h"
@@ -20,6 +22,10 @@
 #define CONFIG_ENVIRONMENT_PREFIX "AFTD_"
 
 #define CONFIG_OFF "off" /* the value of a text that names nothing */
+static inline bool config_is_on(const char *text)
+{
+    return strcmp(text, CONFIG_OFF) != 0;
+}
 
 /* Flags that ask for something other than running: X(name, action, help). */
 #define CONFIG_ACTIONS(X)                                                                  \

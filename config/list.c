@@ -7,7 +7,7 @@
 
 const char *list_begin(const char *setting)
 {
-    return strcmp(setting, CONFIG_OFF) != 0 ? setting : NULL;
+    return config_is_on(setting) ? setting : NULL;
 }
 
 static bool is_blank(char c)

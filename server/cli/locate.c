@@ -9,11 +9,6 @@
 
 #include "config/config.h"
 
-static bool is_on(const char *setting)
-{
-    return strcmp(setting, "off") != 0;
-}
-
 /* The first of a list with commas, without the spaces around it. */
 static void first_address(char out[LOCATE_ADDRESS_BYTES], const char *list)
 {
@@ -49,7 +44,7 @@ static void make_url(struct locate *l, const char *list, uint32_t port, bool is_
 /* A pair of settings, or three, that make a listener. False: it is off, or at a port that the kernel chooses. */
 static bool try_tcp(struct locate *l, const char *list, uint32_t port, bool is_tls)
 {
-    if (!is_on(list) || port == 0)
+    if (!config_is_on(list) || port == 0)
         return false;
     make_url(l, list, port, is_tls);
     l->to.trusts_all = is_tls;
@@ -58,7 +53,7 @@ static bool try_tcp(struct locate *l, const char *list, uint32_t port, bool is_t
 
 static bool try_unix(struct locate *l, const char *path)
 {
-    if (!is_on(path))
+    if (!config_is_on(path))
         return false;
     (void)snprintf(l->unix_path, sizeof l->unix_path, "%s", path);
     l->to.unix_path = l->unix_path;
@@ -87,8 +82,8 @@ static int from_config(struct locate *l, bool admin)
     }
     const struct settings *s = &config.settings;
     const char *file = config.path[0] != '\0' ? config.path : "no file";
-    if ((!admin &&
-         (try_tcp(l, s->listen_address, s->listen_port, is_on(s->tls_certificate)) || try_unix(l, s->listen_unix))) ||
+    if ((!admin && (try_tcp(l, s->listen_address, s->listen_port, config_is_on(s->tls_certificate)) ||
+                    try_unix(l, s->listen_unix))) ||
         try_admin(l, s))
         return CLI_OK;
     return cli_fail_usage("no %s is configured (%s, the environment): expected %s, or --url or --unix",

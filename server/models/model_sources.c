@@ -67,7 +67,7 @@ enum status model_sources_check(const struct settings *s, struct error *err)
 {
     struct list_item item;
     struct given g, other;
-    if (list_begin(s->model) == NULL && strcmp(s->models_dir, CONFIG_OFF) == 0)
+    if (list_begin(s->model) == NULL && !config_is_on(s->models_dir))
         return error_set_param(err, ERR_CONFIG, "models_dir",
                                "models_dir and model are both " CONFIG_OFF ": expected at least one");
     for (const char *at = list_begin(s->model), *begin = at; list_next(&at, &item); begin = at) {
@@ -137,7 +137,7 @@ enum status model_sources_scan(struct found_model **ret, size_t *count, const st
     if (all == NULL)
         return error_set(err, ERR_NOMEM, "no memory for the list of models");
     enum status st = OK;
-    if (strcmp(s->models_dir, CONFIG_OFF) != 0)
+    if (config_is_on(s->models_dir))
         st = models_dir_scan(all, &found, s->models_dir, err);
     if (st == OK)
         st = add_given(all, &found, s, must, err);
@@ -164,8 +164,7 @@ enum status model_sources_find(struct found_model *ret, const struct settings *s
     (void)snprintf(path, sizeof path, "%s/%s", s->models_dir, name);
     if (find_given(&g, list_begin(s->model), NULL, name))
         at = g.path;
-    else if (strcmp(s->models_dir, CONFIG_OFF) != 0 && name[0] != '.' &&
-             model_check_name(name, strlen(name), "", NULL) == OK)
+    else if (config_is_on(s->models_dir) && name[0] != '.' && model_check_name(name, strlen(name), "", NULL) == OK)
         at = path;
     if (at != NULL)
         st = models_dir_look(ret, &there, name, at, err);

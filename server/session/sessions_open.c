@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "config/config.h"
 #include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
@@ -71,11 +72,6 @@ static enum status put_all(struct sessions *s, struct store_dir_found *found, si
     return OK;
 }
 
-static bool is_on(const char *setting)
-{
-    return strcmp(setting, "off") != 0;
-}
-
 /* `machine`: room for its name. */
 static struct store_redis_options redis_options(const struct settings *s, char machine[HOST_NAME_MAX + 1])
 {
@@ -84,7 +80,7 @@ static struct store_redis_options redis_options(const struct settings *s, char m
         (void)snprintf(machine, HOST_NAME_MAX, "aftd");
     return (struct store_redis_options){
         .url = s->sessions_redis,
-        .password_file = is_on(s->sessions_redis_password_file) ? s->sessions_redis_password_file : NULL,
+        .password_file = config_is_on(s->sessions_redis_password_file) ? s->sessions_redis_password_file : NULL,
         .prefix = s->sessions_redis_prefix,
         .name = strcmp(s->replica, "auto") == 0 ? machine : s->replica,
         .lease_ms = s->sessions_lease_ms,
@@ -97,18 +93,18 @@ enum status sessions_check_settings(const struct settings *s, struct error *err)
 {
     char machine[HOST_NAME_MAX + 1];
     const struct store_redis_options o = redis_options(s, machine);
-    if (is_on(s->sessions_dir) && is_on(s->sessions_redis))
+    if (config_is_on(s->sessions_dir) && config_is_on(s->sessions_redis))
         return error_set_param(err, ERR_CONFIG, "sessions_redis",
                                "sessions_dir is \"%s\" and sessions_redis \"%s\"; expected one of them to be off",
                                s->sessions_dir, s->sessions_redis);
-    if (is_on(s->sessions_redis))
+    if (config_is_on(s->sessions_redis))
         return store_redis_check(&o, err);
-    return is_on(s->sessions_dir) ? store_dir_check(s->sessions_dir, err) : OK;
+    return config_is_on(s->sessions_dir) ? store_dir_check(s->sessions_dir, err) : OK;
 }
 
 bool sessions_want_store(const struct settings *s)
 {
-    return (is_on(s->sessions_dir) || is_on(s->sessions_redis)) && s->sessions_max > 0;
+    return (config_is_on(s->sessions_dir) || config_is_on(s->sessions_redis)) && s->sessions_max > 0;
 }
 
 static enum status open_shared(struct sessions *s, struct error *err)
@@ -125,7 +121,7 @@ static enum status open_shared(struct sessions *s, struct error *err)
 
 enum status sessions_restore(struct sessions *s, struct error *err)
 {
-    if (is_on(s->settings->sessions_redis))
+    if (config_is_on(s->settings->sessions_redis))
         return open_shared(s, err);
     const struct store_dir_options o = {.path = s->settings->sessions_dir, .syncs = s->settings->sessions_sync};
     struct store_dir_found *found = NULL;
