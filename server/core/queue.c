@@ -46,22 +46,18 @@ enum status queue_create(struct queue **ret, uint32_t lanes, uint32_t items_max)
     if (q == NULL)
         return ERR_NOMEM;
     q->clients = calloc(items_max, sizeof *q->clients);
-    if (q->clients == NULL || pthread_mutex_init(&q->lock, NULL) != 0)
-        goto no_lock;
-    if (pthread_cond_init(&q->pushed, NULL) != 0)
-        goto no_condition;
+    if (q->clients == NULL) {
+        free(q);
+        return ERR_NOMEM;
+    }
+    (void)pthread_mutex_init(&q->lock, NULL);
+    (void)pthread_cond_init(&q->pushed, NULL);
     q->lanes = lanes;
     for (uint32_t i = 0; i < lanes; i++)
         TAILQ_INIT(&q->lane[i].items);
     q->items_max = items_max;
     *ret = q;
     return OK;
-no_condition:
-    (void)pthread_mutex_destroy(&q->lock);
-no_lock:
-    free(q->clients);
-    free(q);
-    return ERR_NOMEM;
 }
 
 void queue_free(struct queue *q)
