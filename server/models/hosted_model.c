@@ -102,9 +102,9 @@ static enum status read_files(struct contents *ret, const struct found_model *fo
         uint8_t before[MODELS_DIR_PRINT_BYTES], after[MODELS_DIR_PRINT_BYTES];
         model_free(ret->model);
         *ret = (struct contents){.model = NULL};
-        models_dir_print(before, found->path);
+        (void)models_dir_print(before, found->path, NULL);
         const enum status st = read_once(ret, &named, s, isa, err);
-        models_dir_print(after, found->path);
+        (void)models_dir_print(after, found->path, NULL);
         if (memcmp(before, after, sizeof before) != 0)
             continue;
         if (st == OK && ret->precision.is_outdated)

@@ -75,7 +75,7 @@ static int is_file_of_model(const struct dirent *d)
 
 /* A file that was replaced by one of the same size and time has another inode, and one that was overwritten another
  * ctime, which nobody can set. */
-static enum status take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *dir, struct error *err)
+enum status models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *dir, struct error *err)
 {
     struct sha256_ctx sha;
     struct dirent **names = NULL;
@@ -100,11 +100,6 @@ static enum status take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *d
     return st;
 }
 
-void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path)
-{
-    (void)take_print(out, path, NULL); /* after a shortage it differs */
-}
-
 enum status models_dir_look(struct found_model *ret, bool *there, const char *name, const char *path, struct error *err)
 {
     struct found_model m = {.version = 0};
@@ -118,7 +113,7 @@ enum status models_dir_look(struct found_model *ret, bool *there, const char *na
         (void)snprintf(m.path + end, sizeof m.path - end, "/%u", m.version);
     }
     if (*there)
-        st = take_print(m.print, m.path, err);
+        st = models_dir_print(m.print, m.path, err);
     if (*there && st == OK)
         *ret = m;
     return st;

@@ -40,8 +40,9 @@ enum status models_dir_scan(struct found_model ret[REGISTRY_MODELS_MAX], size_t 
 uint32_t models_dir_version(const char *text);
 
 /* A digest that is the same before and after reading a model's folder exactly if nobody has changed a file in it
- * meanwhile; it differs if there was no memory to look. */
-void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path);
+ * meanwhile; it differs if there was no memory to look, and is set whatever comes of that. Errors: as
+ * models_dir_look. */
+enum status models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *dir, struct error *err);
 /* Is there a model in that folder, itself or as versions? *ret, set only if *there, gets that name, cut to what a name
  * may have; the path fits. Errors: ERR_NOMEM, ERR_IO (descriptors ran out, or the disk failed). */
 enum status models_dir_look(struct found_model *ret, bool *there, const char *name, const char *path,
