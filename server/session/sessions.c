@@ -206,7 +206,8 @@ enum status sessions_check(struct sessions *s, const struct client_id *who, cons
     return st;
 }
 
-struct session_info sessions_info_locked(const struct sessions *s, const struct session *one)
+/* What it is now. */
+static struct session_info info_locked(const struct sessions *s, const struct session *one)
 {
     const uint64_t now_ns = clock_now_ns(), end_ns = one->is_held ? now_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S
                                                                   : sessions_end_of(s, one);
@@ -264,7 +265,7 @@ enum status sessions_put_list_locked(struct sessions *s, const struct client_id 
         one->head.owner = *who;
         one->key = session_key_of(who, one->head.id);
         sessions_put_locked(s, one, holder, is_held);
-        ret[i] = sessions_info_locked(s, one);
+        ret[i] = info_locked(s, one);
         ret[i].held = is_held ? one : NULL;
     }
     return OK;
@@ -321,7 +322,7 @@ enum status sessions_find(struct sessions *s, const struct client_id *who, const
     struct session *gone = sessions_enter(s);
     const struct session *one = find(s, who, id, err);
     if (one != NULL)
-        *ret = sessions_info_locked(s, one);
+        *ret = info_locked(s, one);
     sessions_leave(s, gone);
     return one != NULL ? OK : ERR_NOT_FOUND;
 }
@@ -419,7 +420,7 @@ size_t sessions_list(struct sessions *s, const struct client_id *who, uint64_t b
     while (one != NULL && before != 0 && one->serial >= before)
         one = LIST_NEXT(one, of_client);
     for (; one != NULL && count < most; one = LIST_NEXT(one, of_client)) {
-        ret[count++] = sessions_info_locked(s, one);
+        ret[count++] = info_locked(s, one);
         *next = one->serial;
     }
     if (one == NULL)
@@ -449,7 +450,7 @@ enum status sessions_begin(struct sessions *s, const struct client_id *who, cons
             one->is_held = false;
             sessions_idle_locked(s, one);
         } else {
-            *ret = sessions_info_locked(s, one);
+            *ret = info_locked(s, one);
             ret->held = one;
         }
     }

@@ -92,8 +92,6 @@ enum status sessions_none(const struct sessions *s, const char *id, struct error
  * Under the lock. Errors: ERR_NOMEM, ERR_SESSIONS: the list is still the caller's. */
 enum status sessions_put_list_locked(struct sessions *s, const struct client_id *who, struct session *list,
                                      size_t count, struct session_info ret[], struct error *err);
-/* What it is now. Under the lock. */
-struct session_info sessions_info_locked(const struct sessions *s, const struct session *one);
 
 /* ---- sessions_stored.c, with a store ---------------------------------------------------------------------------- */
 
