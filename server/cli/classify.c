@@ -190,7 +190,7 @@ static int read_name(char path[PATH_MAX], bool *more, FILE *list, const char *of
 static void take_list(struct classifier *c)
 {
     const bool standard = strcmp(c->files_from, "-") == 0;
-    const char *of = standard ? "standard input" : c->files_from;
+    const char *of = cli_file_name(c->files_from);
     FILE *list = standard ? stdin : fopen(c->files_from, "re");
     char path[PATH_MAX] = "";
     bool more = list != NULL;
@@ -257,8 +257,6 @@ int cli_classify(int argc, char **argv)
     if (c.remote.asks)
         return classify_run(&c, argv + 1, count);
     struct model *m = cli_load_model(c.remote.model, &(enum model_task){TASK_IMAGE_CLASSIFICATION});
-    if (m == NULL)
-        return CLI_FAILED;
     struct engine_options o = {.pictures_max = 1};
     c.model = m;
     c.engine = cli_open_engine(m, &c.with, &o);

@@ -165,9 +165,11 @@ int cli_engine_refuse(const struct cli_engine *with);
 /* As engine_open, of the latest model loaded, with AFTD_ISA's instruction set and what `with` says. */
 enum status cli_try_engine(struct engine **ret, const struct model *m, const struct cli_engine *with,
                            struct engine_options *o, struct error *err);
-/* The same; prints why and returns NULL. */
+/* The same; prints why and returns NULL. A NULL model gives NULL, as cli_load_model has said why there is none. */
 struct engine *cli_open_engine(const struct model *m, const struct cli_engine *with, struct engine_options *o);
 
+/* What messages call a file that is to be read: "standard input" for "-". */
+const char *cli_file_name(const char *path);
 /* Read all of a file, or of standard input for "-", at most `max` bytes. Free *ret. Prints why not and returns
  * CLI_FAILED. */
 int cli_read(uint8_t **ret, size_t *size, const char *path, size_t max);
@@ -175,10 +177,6 @@ int cli_read(uint8_t **ret, size_t *size, const char *path, size_t max);
 /* Read the text that is given or, where `path` is not NULL or the text is "-", in the file or on standard input. Free
  * *ret. Prints why not and returns CLI_FAILED. */
 int cli_read_text(uint8_t **ret, size_t *size, const char *text, const char *path, size_t max);
-
-/* Write `bytes` to the file, whole or not at all, or to standard output for "-" (cli_flush reports what is lost there).
- * Prints why and returns CLI_FAILED. */
-int cli_write(const char *path, const void *bytes, size_t size);
 
 /* A file that a verb writes, and whether it is to say so in JSON. */
 struct cli_output {
@@ -190,8 +188,9 @@ struct cli_output {
     {"json", CLI_FLAG, &(output)->json, 0, 0, NULL, NULL, "say what was written, as a JSON object on one line"},
 /* Prints why and returns CLI_USAGE if there is none, or both would go to standard output. */
 int cli_output_check(const struct cli_output *o);
-/* cli_write; then, if that is wished, print {"path": input, "bytes_read", "output", "bytes"}. `input` may be NULL; the
- * second is left out if `read` is 0. */
+/* Write `bytes` to the file, whole or not at all, or to standard output for "-" (cli_flush reports what is lost there);
+ * then, if that is wished, print {"path": input, "bytes_read", "output", "bytes"}. `input` may be NULL; the second is
+ * left out if `read` is 0. Prints why and returns CLI_FAILED. */
 int cli_output_write(const struct cli_output *o, const void *bytes, size_t size, const char *input, size_t read);
 /* The same of a picture. */
 int cli_output_png(const struct cli_output *o, const struct picture *p, const char *input);
@@ -220,7 +219,8 @@ int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *
 struct explanation;
 struct picture_fit;
 /* Run a picture through a classifier's engine, opened for one, at the `size` that cli_engine has: *fit is how the model
- * saw it; `map` is what to look at meanwhile (engine_batch_map), NULL: nothing. Prints why not and returns CLI_FAILED. */
+ * saw it; `map` is what to look at meanwhile (engine_batch_map), NULL: nothing. Prints why not and returns
+ * CLI_FAILED. */
 int cli_see_picture(struct picture_fit *fit, struct engine *e, const struct model *m, const char *size,
                     const struct picture *p, const char *path, const struct explanation *map);
 

@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "engine/logits.h"
 #include "server/cli/cli.h"
 #include "server/cli/held.h"
+#include "server/core/clock.h"
 #include "server/media/explanation.h"
 #include "server/media/picture.h"
 #include "server/media/picture_fit.h"
@@ -89,17 +89,20 @@ int cli_check_logits(const float *logits, size_t n)
 
 double cli_now(void)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return 1e-9 * (double)clock_now_ns();
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */
 
+const char *cli_file_name(const char *path)
+{
+    return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
 int cli_read(uint8_t **ret, size_t *size, const char *path, size_t max)
 {
     const bool standard = strcmp(path, "-") == 0;
-    const char *name = standard ? "standard input" : path;
+    const char *name = cli_file_name(path);
     enum status st = OK;
     struct error err;
     struct held held = {.bytes = NULL};

@@ -28,11 +28,6 @@ struct options {
     struct remote remote;
 };
 
-static const char *name_of(const char *file)
-{
-    return file[0] == '-' && file[1] == '\0' ? "standard input" : file;
-}
-
 static bool goes_to_terminal(const char *out)
 {
     return out[0] == '-' && out[1] == '\0' && isatty(STDOUT_FILENO) == 1;
@@ -51,7 +46,7 @@ static int write_out(const struct options *w, const void *bytes, size_t size)
 {
     if (goes_to_terminal(w->out.path) && !is_plain_text(bytes, size))
         return cli_fail("%s holds something that is not text, and standard output is a terminal: use -o FILE or a pipe",
-                        name_of(w->file));
+                        cli_file_name(w->file));
     return cli_output_write(&w->out, bytes, size, w->file, w->file_bytes);
 }
 
@@ -59,7 +54,7 @@ static int write_out(const struct options *w, const void *bytes, size_t size)
 
 static int fail_file(const struct options *w, const struct error *err)
 {
-    return cli_fail("%s: %s", name_of(w->file), err->message);
+    return cli_fail("%s: %s", cli_file_name(w->file), err->message);
 }
 
 /* Make the blocks to code from the file's bytes, which are an archive if they are to be restored. */
@@ -154,7 +149,7 @@ static int compress_ask(const struct options *w, const uint8_t *bytes, size_t si
                                            .query_count = sizeof query / sizeof query[0],
                                            .body = bytes,
                                            .size = size,
-                                           .file = name_of(w->file)};
+                                           .file = cli_file_name(w->file)};
     struct remote_answer answer = {0};
     int code = remote_post(&w->remote, &request, &answer);
     if (code == CLI_OK)

@@ -100,8 +100,6 @@ int cli_explain(int argc, char **argv)
         return explain_ask(&remote, &run);
     const enum model_task pictures = TASK_IMAGE_CLASSIFICATION;
     struct model *m = cli_load_model(remote.model, explain_wants_biases(&run.request) ? NULL : &pictures);
-    if (m == NULL)
-        return CLI_FAILED;
     struct engine_options o = {.pictures_max = 1, .streams_max = 1, .rows_max = 1};
     run.model = m;
     run.engine = cli_open_engine(m, &run.with, &o);

@@ -103,7 +103,7 @@ static int look(const char *model, const struct cli_engine *with, json_t **ret)
 {
     struct model *m = cli_load_model(model, NULL);
     struct engine_options o = {.pictures_max = 1, .streams_max = 1, .rows_max = 1};
-    struct engine *e = m != NULL ? cli_open_engine(m, with, &o) : NULL;
+    struct engine *e = cli_open_engine(m, with, &o);
     if (e != NULL)
         *ret = inspect_describe(m, engine_info(e));
     engine_close(e);

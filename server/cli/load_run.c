@@ -86,17 +86,15 @@ static bool client_init(struct client *c, struct run *r)
 {
     c->run = r;
     c->easy = curl_easy_init();
-    if (c->easy == NULL || !remote_set_up(c->easy, &r->o->to))
+    if (c->easy == NULL || !remote_set_up(c->easy, &r->o->to, r->url, r->headers, c->why))
         return false;
     (void)curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS, (long)(1e3 * r->o->timeout_s));
     (void)curl_easy_setopt(c->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)(1e3 * r->o->timeout_s));
     (void)curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
-    (void)curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, r->headers);
     (void)curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, on_body);
     (void)curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c);
-    (void)curl_easy_setopt(c->easy, CURLOPT_ERRORBUFFER, c->why);
     (void)curl_easy_setopt(c->easy, CURLOPT_PRIVATE, c);
-    return curl_easy_setopt(c->easy, CURLOPT_URL, r->url) == CURLE_OK;
+    return true;
 }
 
 /* The row that counts such failures; the last one takes those that no row is left for. */

@@ -136,7 +136,7 @@ struct engine *cli_open_engine(const struct model *m, const struct cli_engine *w
 {
     struct engine *e = NULL;
     struct error err;
-    if (cli_try_engine(&e, m, with, o, &err) != OK)
+    if (m != NULL && cli_try_engine(&e, m, with, o, &err) != OK)
         (void)cli_fail_error(&err);
     return e;
 }

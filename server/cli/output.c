@@ -34,7 +34,7 @@ static int replace(const char *path, const uint8_t *bytes, size_t size, mode_t m
     return file_replace(path, bytes, size, set_mode, &mode) ? CLI_OK : cli_fail("%s: %s", path, strerror(errno));
 }
 
-int cli_write(const char *path, const void *bytes, size_t size)
+static int write_to(const char *path, const void *bytes, size_t size)
 {
     struct stat st;
     if (strcmp(path, "-") == 0) {
@@ -96,7 +96,7 @@ int cli_output_check(const struct cli_output *o)
 
 int cli_output_write(const struct cli_output *o, const void *bytes, size_t size, const char *input, size_t read)
 {
-    const int code = cli_write(o->path, bytes, size);
+    const int code = write_to(o->path, bytes, size);
     if (code != CLI_OK || !o->json)
         return code;
     json_t *told = json_pack("{s:o}", "path", input != NULL ? cli_json_text(input, strlen(input)) : json_null());

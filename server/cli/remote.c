@@ -105,7 +105,7 @@ int remote_address(char **url, struct curl_slist **headers, const struct remote 
     return CLI_OK;
 }
 
-bool remote_set_up(void *easy, const struct remote *r)
+bool remote_set_up(void *easy, const struct remote *r, const char *url, struct curl_slist *headers, char *why)
 {
     const double connect_s = r->timeout_s > 0.0 ? r->timeout_s : REMOTE_CONNECT_S;
     (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -117,7 +117,10 @@ bool remote_set_up(void *easy, const struct remote *r)
     (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(1e3 * r->timeout_s)); /* 0: none */
     (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, r->trusts_all ? 0L : 1L);
     (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, r->trusts_all ? 0L : 2L);
-    return (r->unix_path == NULL || curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, r->unix_path) == CURLE_OK) &&
+    (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+    (void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, why);
+    return curl_easy_setopt(easy, CURLOPT_URL, url) == CURLE_OK &&
+           (r->unix_path == NULL || curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, r->unix_path) == CURLE_OK) &&
            (r->ca_file == NULL || curl_easy_setopt(easy, CURLOPT_CAINFO, r->ca_file) == CURLE_OK);
 }
 
@@ -149,13 +152,11 @@ static int prepare(struct call *c, const struct remote *r)
     if (code != CLI_OK)
         return code;
     c->easy = curl_easy_init();
-    if (c->easy == NULL || !remote_set_up(c->easy, r) || curl_easy_setopt(c->easy, CURLOPT_URL, c->url) != CURLE_OK)
+    if (c->easy == NULL || !remote_set_up(c->easy, r, c->url, c->headers, c->why))
         return cli_fail("out of memory");
     set_method(c);
-    (void)curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->headers);
     (void)curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, on_bytes);
     (void)curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c);
-    (void)curl_easy_setopt(c->easy, CURLOPT_ERRORBUFFER, c->why);
     return CLI_OK;
 }
 

@@ -93,11 +93,11 @@ int remote_get_json(const struct remote *r, const char *path, json_t **ret);
 /* The same by any method, of what is called `name` below the path `folder`, which ends with a slash. */
 int remote_named_json(const struct remote *r, const char *method, const char *folder, const char *name, json_t **ret);
 
-/* What all requests have in common, for one that is made elsewhere. Where it goes, and with what headers: curl_free
- * and curl_slist_free_all them whatever comes of it; prints why not and returns an exit code. The rest, set in `easy`:
- * false, out of memory. */
+/* What all requests have in common, for one that is made elsewhere. Where it goes, and with what headers: curl_free and
+ * curl_slist_free_all them whatever comes of it; prints why not and returns an exit code. All of it set in `easy`, a
+ * CURL that lives no longer than they, with where to put why it fails [CURL_ERROR_SIZE]: false, out of memory. */
 int remote_address(char **url, struct curl_slist **headers, const struct remote *r, const struct remote_request *q);
-bool remote_set_up(void *easy, const struct remote *r); /* a CURL */
+bool remote_set_up(void *easy, const struct remote *r, const char *url, struct curl_slist *headers, char *why);
 /* That URL alone: curl_free it. */
 int remote_url(char **ret, const char *url, const struct remote_request *q);
 

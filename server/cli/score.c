@@ -59,11 +59,6 @@ struct scoring {
     struct remote remote;
 };
 
-static const char *name_of(const char *file)
-{
-    return strcmp(file, "-") == 0 ? "standard input" : file;
-}
-
 static int print_score(const struct scoring *s, const char *model, bool picture, double bits, json_int_t scored)
 {
     if (s->json)
@@ -99,7 +94,7 @@ static int score_run(const struct scoring *s, const struct model *m)
         return code;
     const size_t scored = size - (starts || size == 0 ? 0 : 1);
     if (scored == 0) {
-        code = cli_fail("%s has %zu byte%s, expected at least %s", name_of(s->file), size, size == 1 ? "" : "s",
+        code = cli_fail("%s has %zu byte%s, expected at least %s", cli_file_name(s->file), size, size == 1 ? "" : "s",
                         starts ? "1" : "2: the first is not scored");
         goto done;
     }
@@ -168,7 +163,7 @@ static int score_ask(const struct scoring *s)
         return code;
     const bool picture = picture_media_type(bytes, size) != NULL;
     if (!picture && size > SCORE_BYTES_MAX)
-        code = cli_fail("%s: larger than %d bytes", name_of(s->file), SCORE_BYTES_MAX);
+        code = cli_fail("%s: larger than %d bytes", cli_file_name(s->file), SCORE_BYTES_MAX);
     if (code == CLI_OK)
         code = picture ? ask_of_picture(s, bytes, size, &answer) : ask_of_text(s, bytes, size, &answer);
     if (code == CLI_OK &&

@@ -276,7 +276,7 @@ static int open_model(const char *name, const char *synthetic, const struct cli_
         m = cli_load_model(name, NULL);
     else if (synthetic_model(&m, synthetic, &err) != OK)
         (void)cli_fail_error(&err);
-    struct engine *e = m != NULL ? cli_open_engine(m, with, &o) : NULL;
+    struct engine *e = cli_open_engine(m, with, &o);
     if (e != NULL)
         code = show_model(m, engine_info(e), rounds, json);
     engine_close(e);
