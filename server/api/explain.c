@@ -182,7 +182,7 @@ static enum status plan_map(struct request *x, const char *size, const struct mu
     if (st != OK)
         return st;
     struct picture_inputs *source = &classify_job_of(&x->job)->in;
-    source->longer = s->what.side;
+    source->options.longer = s->what.side;
     k->postprocess = postprocess_map;
     k->preprocess_ns = NS_BACKDROP * drawn;
     k->preprocess_bytes = 6 * drawn;

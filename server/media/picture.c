@@ -105,11 +105,6 @@ bool picture_has_name(const char *path)
     return false;
 }
 
-enum status picture_check_kind(const uint8_t *bytes, size_t size, struct error *err)
-{
-    return kind_of(bytes, size) != NULL ? OK : picture_refuse(bytes, size, err);
-}
-
 enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size,
                            const struct picture_options *options, struct error *err)
 {
@@ -330,16 +325,18 @@ enum status picture_from_stored(struct picture *ret, uint8_t *pixels, uint32_t w
     return OK;
 }
 
-enum status picture_check_declared(const char *declared, const char *param, const uint8_t *bytes, size_t size,
-                                   struct error *err)
+enum status picture_check(const char *declared, const char *param, const uint8_t *bytes, size_t size, struct error *err)
 {
-    const char *is = picture_media_type(bytes, size), *meant = declared[0] != '\0' ? meant_type(declared) : "";
+    const bool is_said = declared != NULL && declared[0] != '\0';
+    const char *is = picture_media_type(bytes, size), *meant = is_said ? meant_type(declared) : "";
     if (meant == NULL)
         return error_set_param(err, ERR_MEDIA_TYPE, param,
                                "the picture is declared as \"%s\"; expected image/jpeg, image/png, image/webp or "
                                "application/octet-stream",
                                json_quote(declared).text);
-    if (meant[0] == '\0' || is == NULL || strcmp(is, meant) == 0)
+    if (is == NULL)
+        return picture_refuse(bytes, size, err);
+    if (meant[0] == '\0' || strcmp(is, meant) == 0)
         return OK;
     return error_set_param(err, ERR_MEDIA_TYPE, param,
                            "the picture is declared as %s, but its bytes are those of %s; expected both to agree, or "

@@ -39,15 +39,12 @@ bool picture_reads_type(const char *media_type);
 /* Is it the name of such a file, by its ending? */
 bool picture_has_name(const char *path);
 
-/* Do the bytes begin like a picture that is read? Errors: ERR_MEDIA_TYPE, saying what they look like instead. */
-enum status picture_check_kind(const uint8_t *bytes, size_t size, struct error *err);
-
 #define PICTURE_KINDS "a JPEG, PNG or WebP picture"
 
-/* Are the bytes those of what `declared`, a media type without parameters, says? "" says nothing; bytes that are not a
- * picture are left for picture_decode to refuse. Errors: ERR_MEDIA_TYPE (`param`), naming both. */
-enum status picture_check_declared(const char *declared, const char *param, const uint8_t *bytes, size_t size,
-                                   struct error *err);
+/* Do the bytes begin like a picture that is read, that which `declared` says, a media type without parameters? NULL,
+ * "": any. Errors: ERR_MEDIA_TYPE, saying what they look like instead or (`param`) naming both. */
+enum status picture_check(const char *declared, const char *param, const uint8_t *bytes, size_t size,
+                          struct error *err);
 
 /* Lines for --version: the libraries that decode. */
 void picture_print_versions(FILE *to);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/media/picture.h"
 #include "server/media/picture_cost.h"
 #include "server/models/hosted_model.h"
 #include "server/request/request_job.h"
@@ -33,6 +32,8 @@ enum status picture_inputs_init(struct picture_inputs *r, struct request *x, pic
     r->request = x;
     r->fill = fill;
     x->job.work.arg = r;
+    r->options.shorter = picture_fit_shorter(size, &x->job.model->model->config);
+    r->options.stop = &x->job.cancelled;
     if (size != NULL) {
         r->size = job_alloc(&x->job, strlen(size) + 1, err);
         if (r->size == NULL)
@@ -66,12 +67,6 @@ static enum status check_room(const struct picture_inputs *r, const char *param,
 
 /* ---- for the job's model ---------------------------------------------------------------------------------------- */
 
-static struct picture_options options_of(const struct picture_inputs *r)
-{
-    return (struct picture_options){.shorter = picture_fit_shorter(r->size, &r->request->job.model->model->config),
-                                    .longer = r->longer};
-}
-
 static enum status fit(struct picture_fit *ret, const struct picture_inputs *r, const struct picture *p,
                        struct error *err)
 {
@@ -84,8 +79,7 @@ static enum status fit(struct picture_fit *ret, const struct picture_inputs *r, 
 static enum status note_cost(struct picture_inputs *r, struct picture_input *in, struct error *err)
 {
     struct job_work *k = &r->request->job.work;
-    const struct picture_options options = options_of(r);
-    const struct picture_cost cost = picture_cost_of(in->file, in->file_bytes, &options);
+    const struct picture_cost cost = picture_cost_of(in->file, in->file_bytes, &r->options);
     const struct picture sides = {.width = cost.width, .height = cost.height};
     struct picture_fit f = {0};
     struct error none; /* a size that does not fit is refused when it is decoded */
@@ -114,10 +108,7 @@ enum status picture_inputs_add_file(struct picture_inputs *r, const uint8_t *byt
     if (st != OK)
         return st;
     (void)snprintf(in.param, sizeof in.param, "%s", param != NULL ? param : "");
-    if (declared != NULL)
-        st = picture_check_declared(declared, param != NULL ? param : "Content-Type", bytes, size, err);
-    if (st == OK)
-        st = picture_check_kind(bytes, size, err);
+    st = picture_check(declared, param != NULL ? param : "Content-Type", bytes, size, err);
     if (st == OK)
         st = note_cost(r, &in, err);
     if (st != OK)
@@ -189,11 +180,10 @@ static enum status picture_inputs_show(struct picture_inputs *r, uint32_t i, con
 static enum status preprocess_file(struct picture_inputs *r, uint32_t i, struct error *err)
 {
     const struct picture_input *in = &r->list[i];
-    struct picture_options options = options_of(r);
+    struct picture_options options = r->options;
     struct picture whole = {0};
     struct picture_fit f;
     options.bytes_max = in->bytes_max;
-    options.stop = &r->request->job.cancelled;
     enum status st = picture_decode(&whole, in->file, in->file_bytes, &options, err);
     if (st == OK)
         st = fit(&f, r, &whole, err);

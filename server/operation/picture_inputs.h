@@ -10,6 +10,7 @@
 #include "config/limits.h"
 #include "config/status.h"
 #include "engine/picture.h"
+#include "server/media/picture.h"
 #include "server/media/picture_fit.h"
 #include "server/request/request.h"
 
@@ -42,11 +43,11 @@ struct picture_inputs {
     uint32_t count;
     struct request *request;
     picture_fill *fill;
-    char *size;           /* at which the model is to see pictures (picture_fit_choose); NULL: the trained one */
-    uint32_t longer;      /* as of struct picture_options */
-    uint64_t pixels;      /* of all files, as their headers say */
-    uint64_t fitted;      /* of all that are preprocessed */
-    uint64_t decode_most; /* bytes of the file that takes most */
+    char *size; /* at which the model is to see pictures (picture_fit_choose); NULL: the trained one */
+    struct picture_options options; /* of decoding them; `longer` may be set before files are added */
+    uint64_t pixels;                /* of all files, as their headers say */
+    uint64_t fitted;                /* of all that are preprocessed */
+    uint64_t decode_most;           /* bytes of the file that takes most */
 };
 
 /* ---- HTTP threads ----------------------------------------------------------------------------------------------- */
