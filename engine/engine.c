@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -21,6 +22,17 @@ struct engine {
     struct encoder encoder; /* classifiers */
     struct decoder decoder; /* generators */
 };
+
+/* All threads read it all the time: a line of it that held something else too would travel between them. */
+static void *make_mixing(size_t bytes)
+{
+    enum { LINE = 64 };
+    const size_t lines = bytes / LINE + 1;
+    void *made = aligned_alloc(LINE, lines * LINE);
+    if (made != NULL)
+        memset(made, 0, lines * LINE);
+    return made;
+}
 
 /* Patches or bytes of a sequence of the trained size. */
 static uint32_t trained_elements(const struct model_config *c)
@@ -202,7 +214,7 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     if (e != NULL) {
         row_stealing_open(&e->decoder.share);
         e->core.blocks = calloc(m->config.depth, sizeof *e->core.blocks);
-        e->core.mixing = calloc(m->config.depth, mixer->block_bytes + 1);
+        e->core.mixing = make_mixing(m->config.depth * mixer->block_bytes);
     }
     if (e == NULL || e->core.blocks == NULL || e->core.mixing == NULL) {
         st = error_set(err, ERR_NOMEM, "not enough memory for an engine of %u blocks", m->config.depth);
