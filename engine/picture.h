@@ -43,7 +43,7 @@ struct picture_box {
     double left, top, width, height;
 };
 
-/* The part of the whole picture that image_prepare shows: the crop, before the resizing. */
+/* The part of the whole picture that picture_prepare shows: the crop, before the resizing. */
 struct picture_box picture_crop_box(const struct picture *of, uint32_t resize_to, uint32_t width, uint32_t height);
 
 /* Resize the whole picture to width x height, each side by itself, into out [height, width, 3]. Errors: ERR_NOMEM. */

@@ -159,7 +159,7 @@ struct walk {
     const struct tensor_set *set;
     struct manifest manifest;
     bool *taken;      /* [tensor_set_count] */
-    void *bases[3];   /* the structs behind enum row_place */
+    void *bases[3];   /* the structs behind enum row_struct */
     char prefix[32];  /* "blocks.3." or "" */
     uint64_t factors; /* d' of this block; 0 until a tensor has set it */
     unsigned conditions;

@@ -10,8 +10,8 @@
 struct field_list;
 struct routes;
 
-/* The paths, each once, as labels of the metrics, in the order of api_request.endpoint; static texts. Returns how many
- * there are. */
+/* The paths, each once, as labels of the metrics, in the order of struct request.endpoint; static texts. Returns how
+ * many there are. */
 size_t routes_paths(const char *out[METRICS_ENDPOINTS_MAX]);
 
 /* The list of fields of that name, of a query or of a body; NULL: no route has one. */

@@ -7,7 +7,7 @@
 #include "engine/engine.h"
 #include "engine/picture.h"
 
-/* As image_prepare takes it: the shorter side becomes resize_to, the centre is cropped. */
+/* As picture_prepare takes it: the shorter side becomes resize_to, the centre is cropped. */
 struct picture_fit {
     uint32_t resize_to, height, width;
 };

@@ -32,9 +32,9 @@ struct picture_lane {
     struct classify_job *held;  /* has inputs that no batch has taken; NULL: none. The engine side's reference */
     uint32_t count;             /* pictures of the running batch; 0: none is running */
     uint32_t wanted;            /* how many of them still have a job */
-    struct classify_job **jobs; /* [images_max]; NULL where the job has ended; the engine side's reference, 1 a job */
-    uint32_t *inputs;           /* [images_max]: which input of the job */
-    const uint8_t **pixels;     /* [images_max] */
+    struct classify_job **jobs; /* [pictures_max]; NULL where the job has ended; the engine side's reference, 1 a job */
+    uint32_t *inputs;           /* [pictures_max]: which input of the job */
+    const uint8_t **pixels;     /* [pictures_max] */
     uint64_t block_ns;          /* spent on the block that the batch is in */
     size_t pace_size;           /* of inputs as large as this one's (classify_input_size) ... */
     uint64_t pace_ns;           /* ... one takes so long in a block, lately; 0: not known */

@@ -50,7 +50,7 @@ static uint32_t crc32_of(const uint8_t *bytes, size_t size)
     return ~crc;
 }
 
-/* image_prepare into a fresh buffer that is not black beforehand. */
+/* picture_prepare into a fresh buffer that is not black beforehand. */
 static uint8_t *prepare(const struct picture *in, uint32_t width, uint32_t height, uint32_t resize_to,
                         enum interpolation how)
 {
