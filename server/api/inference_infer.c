@@ -177,16 +177,20 @@ static enum status answer_classes(struct request *x, struct error *err)
     const struct model_config *c = &j->model->model->config;
     const struct inference *s = x->state;
     classify_drop_pixels(j);
-    const enum status st = request_job_check(x, err);
+    enum status st = request_job_check(x, err);
     if (st != OK)
         return st;
     const struct classify_job *classified = classify_job_of(j);
     const size_t rows = classified->in.count;
     const char *const *names = inference_output_names(c->task);
     struct inference_reply reply;
-    float *probabilities = job_alloc(&x->job, rows * c->classes * sizeof *probabilities, err);
-    if (probabilities == NULL || reply_begin(&reply, err) != OK)
-        return ERR_NOMEM;
+    float *probabilities = malloc(rows * c->classes * sizeof *probabilities); /* not while the client reads */
+    st = probabilities != NULL ? reply_begin(&reply, err)
+                               : error_set(err, ERR_NOMEM, "out of memory for the answer; try again later");
+    if (st != OK) {
+        free(probabilities);
+        return st;
+    }
     for (size_t i = 0; i < rows; i++)
         logits_probabilities(probabilities + i * c->classes, classified->logits + i * c->classes, c->classes);
     for (size_t i = 0; i < INFERENCE_OUTPUTS; i++) {
@@ -199,6 +203,7 @@ static enum status answer_classes(struct request *x, struct error *err)
         else
             add_numbers(&reply, &how, values, rows, c->classes);
     }
+    free(probabilities);
     return send_reply(x, &reply);
 }
 

@@ -279,7 +279,7 @@ static const struct {
     {show_request, NULL},           /* to those who ask what is under way */
     {check_body, has_end},          /* the body, once it is there */
     {check_room, NULL},             /* in the queue, before any work is spent on it */
-    {take_step, NULL},              /* the route's own: model, limits and fields; it begins a job, or answers */
+    [STEP] = {take_step, NULL},     /* the route's own: model, limits and fields; it begins a job, or answers */
     {check_rights, NULL},           /* of the job: priority, rate of bytes */
     {reserve_answer, NULL},         /* memory for what it will answer */
     {submit, NULL},                 /* pictures to the threads that decode, others into the engine's queue */

@@ -256,6 +256,12 @@ static void too_much_is_refused(void **state)
     call("compress", LM, bytes, COMPRESS_BYTES_MAX + 1, &r);
     reply_assert_error(&r, 413, "body_too_large", "body", "at most 1048576");
     reply_clear(&r);
+    static const char *const in_chunks[] = {"Transfer-Encoding: chunked", NULL}; /* its size is known at its end */
+    const struct request chunked = {
+        .path = "/v1/compress?model=" LM, .headers = in_chunks, .body = bytes, .size = COMPRESS_BYTES_MAX + 1};
+    client_call(&aftd, &chunked, &r);
+    reply_assert_error(&r, 413, "body_too_large", "body", "at most 1048576");
+    reply_clear(&r);
     free(bytes);
 }
 
