@@ -189,10 +189,10 @@ static void a_full_queue_of_pictures_has_room_for_another_client(void **state)
     unsigned answered = 0;
     begin((const char *const[]){ONE_LOOP, "--picture-threads=2", "--queue-jobs-max=3", "--trusted-proxies=127.0.0.1",
                                 NULL});
-    fds[0] = post_to(CLASSIFY, "X-Forwarded-For: 192.0.2.1\r\n");
+    fds[0] = post_to(DRAWING, "X-Forwarded-For: 192.0.2.1\r\n");
     (void)client_await_metric(&aftd, RUNNING, 1, HANG_MS);
     for (int i = 1; i < MANY; i++)
-        fds[i] = post_to(CLASSIFY, "X-Forwarded-For: 192.0.2.1\r\n");
+        fds[i] = post_to(DRAWING, "X-Forwarded-For: 192.0.2.1\r\n");
     (void)client_await_metric(&aftd, REFUSED, MANY - FIT, HANG_MS);
     post_small("X-Forwarded-For: 192.0.2.2", &r); /* the newest of the others gives way, and a thread is free */
     assert_int_equal(r.status, 200);
