@@ -95,6 +95,7 @@ static void make_well_formed(char *text, size_t size, int length)
 static void status_fill(struct error *err, enum status st, const char *param, const char *format, va_list args)
 {
     err->status = st;
+    err->retry_after_s = 0;
     make_well_formed(err->param, sizeof err->param, snprintf(err->param, sizeof err->param, "%s", param));
     make_well_formed(err->message, sizeof err->message, vsnprintf(err->message, sizeof err->message, format, args));
 }
@@ -119,4 +120,10 @@ enum status error_set_param(struct error *err, enum status st, const char *param
         va_end(args);
     }
     return st;
+}
+
+void error_retry_after(struct error *err, unsigned seconds)
+{
+    if (err != NULL)
+        err->retry_after_s = seconds;
 }

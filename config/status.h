@@ -47,6 +47,7 @@ enum status {
  * empty. A struct error that no failing call has filled holds nothing meaningful. */
 struct error {
     enum status status;
+    unsigned retry_after_s; /* when the same may succeed; 0: nothing is known of that */
     char param[ERROR_PARAM_MAX];
     char message[ERROR_MESSAGE_MAX];
 };
@@ -59,6 +60,8 @@ enum status error_set(struct error *err, enum status st, const char *format, ...
 /* The same, naming the field at fault. */
 enum status error_set_param(struct error *err, enum status st, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Of an error that is set (NULL is allowed): when the same may succeed. */
+void error_retry_after(struct error *err, unsigned seconds);
 
 /* Static strings and numbers of one status. `st` must be in the list. */
 const char *status_name(enum status st); /* "ERR_FULL" */

@@ -72,8 +72,8 @@ static json_t *describe_change(const struct loader_change *c)
 
 static enum status answer_change(struct request *x, struct error *err)
 {
-    const enum status st = request_job_check(x, err);
-    return st == OK ? reply_send_json(x, 200, describe_change(loader_job_change(&x->job))) : st;
+    (void)err;
+    return reply_send_json(x, 200, describe_change(loader_job_change(&x->job)));
 }
 
 struct fields {

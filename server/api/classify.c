@@ -76,12 +76,10 @@ static json_t *classify_describe(const struct job *j, uint32_t input, uint32_t t
 
 static enum status classify_answer(struct request *x, struct error *err)
 {
+    (void)err;
     struct job *j = &x->job;
     const uint32_t top_k = ((const struct classification *)x->state)->top_k, count = classify_job_of(j)->in.count;
     classify_drop_pixels(j);
-    const enum status st = request_job_check(x, err);
-    if (st != OK)
-        return st;
     json_t *whole = count > 1 ? json_array() : classify_describe(j, 0, top_k);
     for (uint32_t i = 0; count > 1 && i < count; i++)
         json_append(whole, classify_describe(j, i, top_k));
@@ -154,7 +152,7 @@ static enum status read_input(struct request *x, const struct fields *f, const s
     if (st != OK)
         return st;
     struct picture_inputs *r = &classify_job_of(&x->job)->in;
-    st = picture_inputs_init(r, x, classify_fill, json_string_value(f->size), err);
+    st = picture_inputs_init(r, x, classify_note_input, json_string_value(f->size), err);
     if (st == OK && f->text != NULL)
         st = picture_inputs_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
     else if (st == OK)
@@ -180,5 +178,5 @@ enum status api_classify(struct request *x, struct error *err)
         st = fields_read(&classify_fields, x->object, settings, &f, err);
     if (st == OK)
         st = read_input(x, &f, &g, err);
-    return st == OK ? request_run_job(x, classify_answer) : st;
+    return st == OK ? request_job_made(x, classify_answer) : st;
 }

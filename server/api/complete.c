@@ -102,9 +102,7 @@ static enum status answer_picture(struct request *x, struct error *err)
     struct job *j = &x->job;
     struct completion *s = x->state;
     char seed[24];
-    enum status st = request_job_check(x, err);
-    if (st == OK)
-        st = workers_postprocess(j, err);
+    const enum status st = workers_postprocess(j, err);
     if (st != OK)
         return st;
     (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)complete_job_of(j)->in.sampler.seed);
@@ -267,5 +265,5 @@ enum status api_complete(struct request *x, struct error *err)
     struct completion *state = x->state = job_alloc(&x->job, sizeof *state, err);
     const enum status st = state != NULL ? read_request(x, err) : ERR_NOMEM;
     x->reader = read_piece;
-    return st == OK ? request_run_job(x, state->streams ? events_answer : answer_picture) : st;
+    return st == OK ? request_job_made(x, state->streams ? events_answer : answer_picture) : st;
 }

@@ -37,7 +37,7 @@ struct coding {
 /* ---- the answer ------------------------------------------------------------------------------------------------- */
 
 /* What came of the blocks; a text that is right is the answer's. */
-static enum status say(struct request *x, struct error *err)
+static enum status compress_answer(struct request *x, struct error *err)
 {
     struct coding *c = x->state;
     uint8_t *bytes = c->blocks.text;
@@ -49,12 +49,6 @@ static enum status say(struct request *x, struct error *err)
     if (c->restores)
         c->blocks.text = NULL;
     return request_reply(x, 200, "application/octet-stream", (char *)bytes, size);
-}
-
-static enum status compress_answer(struct request *x, struct error *err)
-{
-    const enum status st = request_job_check(x, err);
-    return st == OK ? say(x, err) : st;
 }
 
 /* ---- requests --------------------------------------------------------------------------------------------------- */
@@ -98,9 +92,9 @@ static enum status code(struct request *x, bool restores, struct error *err)
     if (st != OK)
         return st;
     if (c->blocks.count == 0) /* there is nothing to code */
-        return say(x, err);
+        return compress_answer(x, err);
     st = code_begin(&x->job, restores ? &job_kind_decompress : &job_kind_compress, &c->blocks, err);
-    return st == OK ? request_run_job(x, compress_answer) : st;
+    return st == OK ? request_job_made(x, compress_answer) : st;
 }
 
 enum status api_compress(struct request *x, struct error *err)

@@ -115,14 +115,12 @@ static json_t *describe_all(const struct job *j, bool base64, float *room, uint3
 
 static enum status embeddings_answer(struct request *x, struct error *err)
 {
+    (void)err;
     struct job *j = &x->job;
     const struct embedding *state = x->state;
     const uint32_t dim = engine_info(j->model->engine)->dim;
     if (j->kind == &job_kind_classify)
         classify_drop_pixels(j);
-    const enum status st = request_job_check(x, err);
-    if (st != OK)
-        return st;
     const json_int_t tokens = count_tokens(j);
     float *room = malloc(dim * sizeof *room);
     json_t *list = room != NULL ? describe_all(j, state->base64, room, dim) : NULL;
@@ -246,7 +244,7 @@ static enum status begin_batch(struct request *x, const struct fields *f, const 
     if (st != OK)
         return st;
     struct picture_inputs *r = &classify_job_of(&x->job)->in;
-    st = picture_inputs_init(r, x, classify_fill, NULL, err);
+    st = picture_inputs_init(r, x, classify_note_input, NULL, err);
     if (st == OK)
         st = p != NULL ? add_texts(r, p, err) : request_pictures_add(r, f->images, err);
     return st == OK ? classify_make_outputs(&x->job, true, err) : st;
@@ -297,5 +295,5 @@ enum status api_openai_embeddings(struct request *x, struct error *err)
 {
     x->state = job_alloc(&x->job, sizeof(struct embedding), err);
     const enum status st = x->state != NULL ? read_request(x, err) : ERR_NOMEM;
-    return st == OK ? request_run_job(x, embeddings_answer) : st;
+    return st == OK ? request_job_made(x, embeddings_answer) : st;
 }

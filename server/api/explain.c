@@ -91,7 +91,7 @@ static enum status explain_fill(struct job *j, uint32_t i, const struct picture 
     if (st != OK)
         return st;
     j->work.retained = 6 * drawn_pixels(s);
-    return classify_fill(j, i, whole, f, err);
+    return classify_note_input(j, i, whole, f, err);
 }
 
 static enum status postprocess_map(struct job *j, struct error *err)
@@ -135,9 +135,7 @@ static enum status explain_answer(struct request *x, struct error *err)
 {
     struct job *j = &x->job;
     struct explaining *s = state_of(j);
-    enum status st = request_job_check(x, err);
-    if (st == OK)
-        st = workers_postprocess(j, err);
+    const enum status st = workers_postprocess(j, err);
     if (st != OK)
         return st;
     if (s->what.view != EXPLAIN_BIASES) {
@@ -218,5 +216,5 @@ enum status api_explain(struct request *x, struct error *err)
         st = plan_biases(x, err);
     else if (st == OK)
         st = plan_map(x, json_string_value(f.size), &given, err);
-    return st == OK ? request_run_job(x, explain_answer) : st;
+    return st == OK ? request_job_made(x, explain_answer) : st;
 }

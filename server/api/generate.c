@@ -144,11 +144,7 @@ static json_t *describe_texts(const struct request *x, const struct whole_text *
 static enum status answer_whole(struct request *x, struct error *err)
 {
     struct job *j = &x->job;
-    const enum status st = request_job_check(x, err);
-    if (st != OK) {
-        generate_session_end(x, false);
-        return st;
-    }
+    (void)err;
     struct generation *g = x->state;
     const struct whole_text *texts =
         text_reader_read_all(g->reader, g->bytes_base64, generate_tell, generate_job_of(j));
@@ -310,7 +306,7 @@ static enum status begin_job(struct request *x, struct generate_request *r, cons
     return OK;
 }
 
-static request_step generate_fetched;
+static request_step generate;
 
 /* The client has all of the text. Of an answer with 204 an EventSource knows that (HTML standard, 9.2.3): it would
  * ask again for ever. */
@@ -329,11 +325,8 @@ static enum status generate_run(struct request *x, struct generate_request *r, c
     x->reader = read_piece;
     const enum status st = begin_job(x, r, from, err);
     if (st == OK && generate_session_must_fetch(g->session))
-        return session_work_run(x, g->session, session_work_fetch, generate_fetched, err);
-    if (st == OK)
-        return request_run_job(x, r->in.stream ? events_answer : answer_whole);
-    session_work_let_go(g->session);
-    return st;
+        return session_work_run(x, g->session, session_work_fetch, generate, err);
+    return st == OK ? request_job_made(x, r->in.stream ? events_answer : answer_whole) : st;
 }
 
 static enum status generate(struct request *x, struct error *err)
@@ -348,17 +341,8 @@ static enum status generate(struct request *x, struct error *err)
         st = stream_offset_take(&from, request_header(x, STREAM_OFFSET_HEADER), &r, err);
     if (st == OK)
         st = from.is_end ? answer_nothing(x) : generate_run(x, &r, &from, err);
-    else
-        session_work_let_go(((struct generation *)x->state)->session);
     generate_request_clear(&r);
     return st;
-}
-
-static enum status generate_fetched(struct request *x, struct error *err)
-{
-    struct session_work *k;
-    const enum status st = session_work_done(&k, x, err);
-    return st == OK ? generate(x, err) : st;
 }
 
 enum status api_generate(struct request *x, struct error *err)

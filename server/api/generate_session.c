@@ -20,8 +20,6 @@ enum status generate_session_begin(struct session_work **k, struct request *x, s
         st = session_work_create(k, x, 1, err);
         if (st == OK)
             st = sessions_begin(x->service->sessions, &x->client, r->session, &(*k)->infos[0], err);
-        if (st == ERR_CONFLICT) /* with a request that ends, perhaps because its client has just left */
-            reply_retry_after(x, 1);
     }
     if (st == OK && *k != NULL && r->model[0] == '\0')
         (void)snprintf(r->model, sizeof r->model, "%s", (*k)->infos[0].head.model);

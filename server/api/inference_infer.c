@@ -177,15 +177,13 @@ static enum status answer_classes(struct request *x, struct error *err)
     const struct model_config *c = &j->model->model->config;
     const struct inference *s = x->state;
     classify_drop_pixels(j);
-    enum status st = request_job_check(x, err);
-    if (st != OK)
-        return st;
     const struct classify_job *classified = classify_job_of(j);
     const size_t rows = classified->in.count;
     const char *const *names = inference_output_names(c->task);
     struct inference_reply reply;
     float *probabilities = malloc(rows * c->classes * sizeof *probabilities); /* not while the client reads */
-    st = probabilities != NULL ? reply_begin(&reply, err)
+    const enum status st = probabilities != NULL
+                               ? reply_begin(&reply, err)
                                : error_set(err, ERR_NOMEM, "out of memory for the answer; try again later");
     if (st != OK) {
         free(probabilities);
@@ -213,13 +211,10 @@ static enum status answer_texts(struct request *x, struct error *err)
     const size_t count = generate_job_of(&x->job)->sample_count;
     struct inference_output how;
     struct inference_reply reply;
-    enum status st = request_job_check(x, err);
-    if (st != OK)
-        return st;
     const struct whole_text *texts = text_reader_read_all(s->reader, true, NULL, NULL);
     if (texts == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the answer; try again later");
-    st = reply_begin(&reply, err);
+    const enum status st = reply_begin(&reply, err);
     if (st != OK)
         return st;
     if (wants(&s->request, INFERENCE_TEXT, &how)) {
@@ -320,7 +315,7 @@ static enum status classify(struct request *x, const struct inference_request *q
     if (st != OK)
         return st;
     struct picture_inputs *r = &classify_job_of(&x->job)->in;
-    st = picture_inputs_init(r, x, classify_fill, NULL, err);
+    st = picture_inputs_init(r, x, classify_note_input, NULL, err);
     if (st == OK)
         st = pixels ? inference_add_pixels(r, c->size[0], c->size[1], t, err)
                     : inference_add_elements(r, t, is_text, x->body.bytes, err);
@@ -403,5 +398,5 @@ enum status api_inference_infer(struct request *x, struct error *err)
     enum status st = inference_model(&e, x, err);
     if (st == OK)
         st = begin_job(x, e, err);
-    return st == OK ? request_run_job(x, s->reader != NULL ? answer_texts : answer_classes) : st;
+    return st == OK ? request_job_made(x, s->reader != NULL ? answer_texts : answer_classes) : st;
 }

@@ -24,6 +24,6 @@ enum status model_change_submit(struct request *x, enum loader_action action, co
         return error_set(
             err, st, st == ERR_FULL ? "too many changes are waiting; try again later" : "the server is shutting down");
     request_drop_body(x);
-    request_await(x, next);
+    request_watch_job(x, next);
     return OK;
 }

@@ -273,9 +273,7 @@ static enum status answer_whole(struct request *x, struct error *err)
 {
     struct completion *c = x->state;
     const uint32_t samples = generate_job_of(&x->job)->in.n;
-    const enum status st = request_job_check(x, err);
-    if (st != OK)
-        return st;
+    (void)err;
     const struct whole_text *texts = text_reader_read_all(c->reader, false, tell_piece, c);
     json_t *list = json_unless(texts == NULL, json_array());
     for (uint32_t i = 0; i < c->count && texts != NULL; i += samples)
@@ -411,7 +409,7 @@ enum status api_openai_complete(struct request *x, struct error *err)
         st = begin_job(x, is_chat, &r, err);
     x->reader = read_piece;
     if (st == OK)
-        st = request_run_job(x, r.in.stream ? events_answer : answer_whole);
+        st = request_job_made(x, r.in.stream ? events_answer : answer_whole);
     openai_request_clear(&r);
     return st;
 }

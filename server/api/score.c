@@ -51,15 +51,13 @@ static enum status score_fill(struct job *j, uint32_t i, const struct picture *w
 
 static enum status score_answer(struct request *x, struct error *err)
 {
+    (void)err;
     const struct job *j = &x->job;
     const struct score_job *scored = score_job_of(j);
     const struct score_input *in = &scored->in;
     const bool picture = j->work.arg != NULL;
     const size_t count = in->count - in->first;
     double bits = 0.0;
-    const enum status st = request_job_check(x, err);
-    if (st != OK)
-        return st;
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
         bits -= (double)scored->log2_probs[i];
@@ -155,5 +153,5 @@ static enum status read_request(struct request *x, struct error *err)
 enum status api_score(struct request *x, struct error *err)
 {
     const enum status st = read_request(x, err);
-    return st == OK ? request_run_job(x, score_answer) : st;
+    return st == OK ? request_job_made(x, score_answer) : st;
 }

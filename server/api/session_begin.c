@@ -87,20 +87,16 @@ static enum status tell_created(struct request *x, struct session_info *info)
 
 static enum status answer_written(struct request *x, struct error *err)
 {
-    struct session_work *k;
-    const enum status st = session_work_done(&k, x, err);
-    return st == OK ? tell_created(x, &k->infos[0]) : st;
+    (void)err;
+    return tell_created(x, &session_work_of(&x->job)->infos[0]);
 }
 
 /* The snapshot's memory is taken on OK. */
 static enum status reply_created(struct request *x, struct stream_snapshot *snapshot, struct error *err)
 {
-    unsigned wait_s = 0;
     struct session_work *k = ((struct beginning *)x->state)->work;
     const enum status st =
-        sessions_add(k->sessions, &x->client, chosen_id(x), x->job.model, snapshot, &k->infos[0], &wait_s, err);
-    if (wait_s > 0)
-        reply_retry_after(x, wait_s);
+        sessions_add(k->sessions, &x->client, chosen_id(x), x->job.model, snapshot, &k->infos[0], err);
     if (st != OK)
         return st;
     *snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
@@ -111,8 +107,7 @@ static enum status reply_created(struct request *x, struct stream_snapshot *snap
 /* The prompt has been fed. */
 static enum status answer_fed(struct request *x, struct error *err)
 {
-    const enum status st = request_job_check(x, err);
-    return st == OK ? reply_created(x, &generate_job_of(&x->job)->saved, err) : st;
+    return reply_created(x, &generate_job_of(&x->job)->saved, err);
 }
 
 /* Begins the job that feeds the prompt, or sets the work's snapshot, where the session begins. */
@@ -121,14 +116,11 @@ static enum status preprocess(struct request *x, struct generate_request *r, str
     struct beginning *b = x->state;
     struct stream_snapshot *snapshot = &b->work->snapshot;
     struct hosted_model *e;
-    unsigned wait_s = 0;
     enum status st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st == OK) /* although nothing may have to be fed, and nothing to wait for a turn */
         st = authorise_priority(x, r->in.priority, err);
     if (st == OK)
-        st = sessions_check(x->service->sessions, &x->client, e, 1, &wait_s, err);
-    if (wait_s > 0)
-        reply_retry_after(x, wait_s);
+        st = sessions_check(x->service->sessions, &x->client, e, 1, err);
     if (st != OK)
         return st;
     if (r->state != NULL) {
@@ -165,7 +157,7 @@ enum status api_sessions_create(struct request *x, struct error *err)
         st = preprocess(x, &r, err);
     x->timeout_ms = r.timeout_ms;
     if (st == OK)
-        st = x->job.kind != NULL ? request_run_job(x, answer_fed) : reply_created(x, &b->work->snapshot, err);
+        st = x->job.kind != NULL ? request_job_made(x, answer_fed) : reply_created(x, &b->work->snapshot, err);
     generate_request_clear(&r);
     return st;
 }

@@ -10,11 +10,6 @@
 
 #define STORED_NS (2 * WORKERS_AT_ONCE_NS) /* about, to read or write one; in any case not for an HTTP thread to do */
 
-static struct session_work *work_of(const struct job *j)
-{
-    return j->work.arg;
-}
-
 static void let_go(void *work)
 {
     struct session_work *k = work;
@@ -52,24 +47,24 @@ enum status session_work_write(struct session_work *k, struct error *err)
 
 enum status session_work_fetch(struct job *j, struct error *err)
 {
-    struct session_work *k = work_of(j);
+    struct session_work *k = session_work_of(j);
     return sessions_fetch(k->sessions, &k->infos[0], err);
 }
 
 enum status session_work_write_new(struct job *j, struct error *err)
 {
-    struct session_work *k = work_of(j);
+    struct session_work *k = session_work_of(j);
     return sessions_write_new(k->sessions, k->infos, k->count, err);
 }
 
 enum status session_work_move(struct job *j, struct error *err)
 {
-    return session_work_write(work_of(j), err);
+    return session_work_write(session_work_of(j), err);
 }
 
 enum status session_work_remove(struct job *j, struct error *err)
 {
-    const struct session_work *k = work_of(j);
+    const struct session_work *k = session_work_of(j);
     return sessions_remove(k->sessions, &k->client, k->infos[0].head.id, err);
 }
 
@@ -77,7 +72,7 @@ enum status session_work_remove(struct job *j, struct error *err)
  * for. */
 static enum status move_behind_text(struct job *j, struct error *err)
 {
-    struct session_work *k = work_of(j);
+    struct session_work *k = session_work_of(j);
     const struct generate_job *g = generate_job_of(j);
     if (!generate_settle(j, j->work.finish) || !g->has_saved)
         return OK;
@@ -102,10 +97,8 @@ enum status session_work_run(struct request *x, struct session_work *k, session_
 {
     const struct service *s = x->service;
     struct job *j = &x->job;
-    if (job_begin(j, &job_kind_work, 0, err) == NULL) {
-        session_work_let_go(k);
+    if (job_begin(j, &job_kind_work, 0, err) == NULL)
         return ERR_NOMEM;
-    }
     j->work.arg = k;
     j->work.postprocess = postprocess;
     j->work.postprocess_ns = STORED_NS;
@@ -113,25 +106,12 @@ enum status session_work_run(struct request *x, struct session_work *k, session_
     const uint64_t deadline_ns = x->received_ns + s->settings->timeout_ms * CLOCK_NS_PER_MS;
     const enum status st = workers_submit(s->keepers, j, NULL, 0, deadline_ns, err);
     if (st == OK) {
-        request_await(x, next);
+        request_watch_job(x, next);
         return OK;
     }
-    session_work_let_go(k);
     if (st == ERR_FULL)
         return error_set(err, st, "too many requests wait for stored sessions; try again later");
     return st == ERR_UNAVAILABLE ? error_set(err, st, "the server is shutting down") : st;
-}
-
-enum status session_work_done(struct session_work **ret, struct request *x, struct error *err)
-{
-    const struct job_result *r = job_result(&x->job);
-    struct session_work *k = *ret = work_of(&x->job);
-    if (r->status == OK)
-        return OK;
-    if (r->status == ERR_CONFLICT && k->infos[0].is_busy)
-        reply_retry_after(x, 1);
-    session_work_let_go(k);
-    return error_set_param(err, r->status, r->param, "%s", r->message);
 }
 
 /* ---- answers ---------------------------------------------------------------------------------------------------- */

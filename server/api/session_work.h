@@ -28,14 +28,15 @@ struct session_work {
 
 /* With room for that many, zeroed. Errors: ERR_NOMEM. */
 enum status session_work_create(struct session_work **ret, struct request *x, size_t count, struct error *err);
-/* End what is held, as it is, before the client can know of the request's end. NULL is a no-op. */
+/* End what is held, as it is, before the client can know of the request's end; on an error the phases do. NULL is a
+ * no-op. */
 void session_work_let_go(struct session_work *k);
 
 /* Move the first one to `snapshot`: sessions_write. */
 enum status session_work_write(struct session_work *k, struct error *err);
 
 /* Go on with `next` when `postprocess`, one of those below, has been run by the pool. Errors: ERR_FULL,
- * ERR_UNAVAILABLE: nothing is held any more. */
+ * ERR_UNAVAILABLE. */
 typedef enum status session_work_do(struct job *j, struct error *err);
 enum status session_work_run(struct request *x, struct session_work *k, session_work_do *postprocess,
                              request_step *next, struct error *err);
@@ -44,8 +45,11 @@ session_work_do session_work_write_new; /* all */
 session_work_do session_work_move;      /* session_work_write */
 session_work_do session_work_remove;    /* the first one, of a store that is shared */
 
-/* The work of the request's job, which is done. Errors: why it has failed: nothing is held any more. */
-enum status session_work_done(struct session_work **ret, struct request *x, struct error *err);
+/* What session_work_run was given, once that is done. */
+static inline struct session_work *session_work_of(const struct job *j)
+{
+    return j->work.arg;
+}
 
 /* The job generates a text of the first one, which is held; with a store that has the text before the job is done. */
 void session_work_follow(struct session_work *k, struct job *j);

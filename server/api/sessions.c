@@ -85,9 +85,8 @@ enum status api_sessions(struct request *x, struct error *err)
 
 static enum status fetched(struct request *x, struct error *err)
 {
-    struct session_work *k;
-    const enum status st = session_work_done(&k, x, err);
-    return st == OK ? k->use(x, &k->infos[0], err) : st;
+    const struct session_work *k = session_work_of(&x->job);
+    return k->use(x, &k->infos[0], err);
 }
 
 /* Use the session that the path names. Its state, if that is needed, may have to be fetched. A client that reads its
@@ -122,9 +121,8 @@ enum status api_session(struct request *x, struct error *err)
 
 static enum status removed(struct request *x, struct error *err)
 {
-    struct session_work *k;
-    const enum status st = session_work_done(&k, x, err);
-    return st == OK ? request_reply(x, 204, NULL, NULL, 0) : st;
+    (void)err;
+    return request_reply(x, 204, NULL, NULL, 0);
 }
 
 enum status api_session_delete(struct request *x, struct error *err)
@@ -162,15 +160,14 @@ static enum status list_forks(struct request *x, struct session_info *forks, siz
 
 static enum status forks_written(struct request *x, struct error *err)
 {
-    struct session_work *k;
-    const enum status st = session_work_done(&k, x, err);
-    return st == OK ? list_forks(x, k->infos, k->count) : st;
+    struct session_work *k = session_work_of(&x->job);
+    (void)err;
+    return list_forks(x, k->infos, k->count);
 }
 
 /* `of` has its state. */
 static enum status fork_session(struct request *x, const struct session_info *of, struct error *err)
 {
-    unsigned wait_s = 0;
     struct fork_request f = {.n = 1};
     struct session_work *k;
     enum status st = request_read_fields(x, &fork_fields, &f, err);
@@ -179,9 +176,7 @@ static enum status fork_session(struct request *x, const struct session_info *of
     if (st == OK)
         st = authorise_model(x, of->head.model, of->head.model, err);
     if (st == OK)
-        st = sessions_fork(x->service->sessions, &x->client, of, k->count, k->infos, &wait_s, err);
-    if (wait_s > 0)
-        reply_retry_after(x, wait_s);
+        st = sessions_fork(x->service->sessions, &x->client, of, k->count, k->infos, err);
     if (st != OK)
         return st;
     return sessions_are_stored(k->sessions) ? session_work_run(x, k, session_work_write_new, forks_written, err)
@@ -212,11 +207,7 @@ enum status api_session_state(struct request *x, struct error *err)
 
 static enum status moved(struct request *x, struct error *err)
 {
-    struct session_work *k;
-    const enum status st = session_work_done(&k, x, err);
-    if (st != OK)
-        return st;
-    session_work_let_go(k);
+    session_work_let_go(session_work_of(&x->job));
     return api_session(x, err);
 }
 
@@ -240,9 +231,7 @@ static enum status put_state(struct request *x, struct session_work *k, struct e
 
 static enum status put_fetched(struct request *x, struct error *err)
 {
-    struct session_work *k;
-    const enum status st = session_work_done(&k, x, err);
-    return st == OK ? put_state(x, k, err) : st;
+    return put_state(x, session_work_of(&x->job), err);
 }
 
 enum status api_session_put(struct request *x, struct error *err)
@@ -251,8 +240,6 @@ enum status api_session_put(struct request *x, struct error *err)
     enum status st = session_work_create(&k, x, 1, err);
     if (st == OK)
         st = sessions_begin(k->sessions, &x->client, x->segments[0], &k->infos[0], err);
-    if (st == ERR_CONFLICT) /* it may be free soon */
-        reply_retry_after(x, 1);
     if (st != OK)
         return st;
     if (sessions_are_shared(k->sessions)) /* its model is not known yet */

@@ -63,5 +63,5 @@ int local_lane_end(struct local_lane *l)
     while (!job_is_done(l->job))
         (void)local_lane_step(l);
     const struct job_result *r = job_result(l->job);
-    return r->status == OK ? CLI_OK : cli_fail("%s", r->message);
+    return r->status == OK ? CLI_OK : cli_fail("%s", r->error.message);
 }

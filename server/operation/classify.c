@@ -62,8 +62,8 @@ enum status classify_make_outputs(struct job *j, bool pooled, struct error *err)
     return c->pooled != NULL ? OK : ERR_NOMEM;
 }
 
-enum status classify_fill(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
-                          struct error *err)
+enum status classify_note_input(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
+                                struct error *err)
 {
     (void)whole;
     j->engine_cost--; /* what it was taken for as a file */

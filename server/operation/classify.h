@@ -37,8 +37,8 @@ enum status classify_begin(struct job *j, struct error *err);
  * ERR_NOMEM. */
 enum status classify_make_outputs(struct job *j, bool pooled, struct error *err);
 /* A picture_fill: input i has its pixels, and its map. */
-enum status classify_fill(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
-                          struct error *err);
+enum status classify_note_input(struct job *j, uint32_t i, const struct picture *whole, const struct picture_fit *f,
+                                struct error *err);
 /* Of a job that is done: its inputs are not needed any more. */
 void classify_drop_pixels(struct job *j);
 

@@ -174,7 +174,7 @@ static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
         left -= j != NULL;
         if (st == OK)
             continue;
-        if (st != ERR_CLIENT_GONE) /* then its client has left */
+        if (st != ERR_CLIENT_GONE) /* else nobody reads what would be saved */
             cut_samples(l, i, now_ns);
         stream_slots_leave_all(l->slots, i);
         job_abort(j, st, NULL, now_ns);
@@ -365,8 +365,7 @@ static uint32_t fork_followers(struct stream_lane *l, uint32_t parts)
             if (!s->follows || s->leader != leader->index)
                 continue;
             stream_slot_fork(s, leader, p->count);
-            l->parts[count++] =
-                (struct engine_part){.stream = s->window.stream, .logits = l->logits + (s->choice - l->logits)};
+            l->parts[count++] = (struct engine_part){.stream = s->window.stream, .logits = s->choice};
         }
     }
     return count;
@@ -375,7 +374,7 @@ static uint32_t fork_followers(struct stream_lane *l, uint32_t parts)
 /* Look at the logits of all parts, and draw the next element where all of a slot's are fed. That takes some
  * microseconds per stream, which the engine's threads share: for many streams it would be noticeable next to a small
  * model's step. */
-static void look_at_all(struct stream_lane *l, uint32_t parts)
+static void draw_all(struct stream_lane *l, uint32_t parts)
 {
 #pragma omp parallel for schedule(static) num_threads(l->threads) if (parts >= DRAWS_TO_SHARE)
     for (uint32_t i = 0; i < parts; i++) {
@@ -429,7 +428,7 @@ static bool is_last(const struct stream_lane *l, uint32_t slot)
 static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns)
 {
     uint32_t ended = 0, drawn = 0;
-    look_at_all(l, parts);
+    draw_all(l, parts);
     for (uint32_t i = 0; i < parts; i++) {
         struct stream_slot *s = slot_of(l, &l->parts[i]);
         if (s->job == NULL) /* another sample of its job has ended the job */

@@ -35,9 +35,9 @@ struct stream_slot {
 
     /* What the pass gave it: the logits after each of the elements fed if it wants `every`, else only after the last. A
      * follower that has just got its leader's state has fed none itself. */
-    const float *rows;   /* [fed, 256], or [256]; NULL: none were wanted */
-    uint32_t fed;        /* elements */
-    const float *choice; /* of these, what the next element is drawn from; NULL: it draws none */
+    const float *rows; /* [fed, 256], or [256]; NULL: none were wanted */
+    uint32_t fed;      /* elements */
+    float *choice;     /* of these, what the next element is drawn from, which followers get too; NULL: it draws none */
 
     uint32_t drawn; /* elements, so far */
 

@@ -64,7 +64,7 @@ enum request_stage request_stage(const struct request *x)
 void request_cancel(struct request *x, enum status st)
 {
     const enum job_state state = job_look(&x->job).state; /* first: a stream that ends by this is not cut */
-    job_cancel(&x->job, st);                              /* or the one to come, see request_await */
+    job_cancel(&x->job, st);                              /* or the one to come, see request_watch_job */
     if ((state == JOB_NONE || state == JOB_DONE) && request_stage(x) != REQUEST_WORKING) /* as if it were late */
         watcher_set_time(x->http->watcher, &x->connection->watch, clock_now_ns());
 }

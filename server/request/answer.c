@@ -121,8 +121,8 @@ static bool add_headers(const struct request *x, struct MHD_Response *r)
 /* Takes `r`, which may be NULL if memory ran out. */
 static void queue_response(struct request *x, unsigned status, const char *type, struct MHD_Response *r)
 {
-    assert(x->status == 0);
-    x->status = status;
+    assert(x->http_status == 0);
+    x->http_status = status;
     atomic_store_explicit(&x->stage, REQUEST_ANSWERING, memory_order_relaxed);
     if (r == NULL) {
         x->is_broken = true;

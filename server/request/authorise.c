@@ -54,10 +54,11 @@ static enum status refuse_key(struct request *x, const char *why, bool was_given
 
 static enum status refuse_rate(struct request *x, double wait_s, struct error *err)
 {
-    reply_retry_after(x, fmin(fmax(ceil(wait_s), 1.0), HTTP_RETRY_AFTER_MAX_S));
     metrics_counter_add(METRIC_KEY_LIMITED, auth_metrics_label(&x->grant), 1);
-    return error_set(err, ERR_RATE, "the key \"%s\" has reached its rate limit; retry in %.3g s", auth_name(&x->grant),
-                     fmax(wait_s, 1e-3));
+    (void)error_set(err, ERR_RATE, "the key \"%s\" has reached its rate limit; retry in %.3g s", auth_name(&x->grant),
+                    fmax(wait_s, 1e-3));
+    error_retry_after(err, (unsigned)fmin(fmax(ceil(wait_s), 1.0), HTTP_RETRY_AFTER_MAX_S));
+    return ERR_RATE;
 }
 
 enum status authorise(struct request *x, struct error *err)

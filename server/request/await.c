@@ -55,7 +55,7 @@ static void resume(void *arg)
     mailbox_post(x->http->mailboxes, x->connection->loop->box, &x->mail.item);
 }
 
-void request_await(struct request *x, request_step *next)
+void request_watch_job(struct request *x, request_step *next)
 {
     const struct job_waiter waiter = {suspend, resume, x};
     struct job *j = &x->job;
@@ -68,11 +68,11 @@ void request_await(struct request *x, request_step *next)
         job_cancel(j, job_cancelled(j));
 }
 
-bool request_is_ready(struct request *x)
+bool request_ready_or_suspend(struct request *x)
 {
-    if (!job_await(&x->job))
+    if (!job_ready_or_suspend(&x->job))
         return false;
-    if (job_is_done(&x->job)) /* its deadline is no other job's */
+    if (job_is_done(&x->job)) /* the next job has a deadline of its own */
         watcher_remove(x->http->watcher, &x->watch);
     return true;
 }

@@ -31,11 +31,9 @@ enum request_piece event_say(const char *id, json_t *event, char **piece, size_t
 
 json_t *event_describe_error(struct request *x)
 {
-    const struct job_result *r = job_result(&x->job);
-    struct error err;
-    (void)error_set(&err, r->status, "%s", r->message);
-    x->error = r->status;
-    return reply_describe_error(&err);
+    const struct error *err = &job_result(&x->job)->error;
+    x->error = err->status;
+    return reply_describe_error(err);
 }
 
 enum request_piece event_say_ping(char **piece, size_t *bytes)
@@ -63,9 +61,7 @@ bool events_wanted(const struct request *x, enum field_switch said)
 
 enum status events_answer(struct request *x, struct error *err)
 {
-    const struct job_result *r = job_result(&x->job);
-    if (job_is_done(&x->job) && r->status != OK && r->generated == 0)
-        return request_job_check(x, err);
+    (void)err;
     request_job_tell_dropped(x);
     request_add_header(x, "Cache-Control", "no-cache");
     request_add_header(x, "X-Accel-Buffering", "no");

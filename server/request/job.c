@@ -59,9 +59,7 @@ void job_release(struct job *j)
 {
     if (j == NULL || atomic_fetch_sub_explicit(&j->references, 1, memory_order_acq_rel) != 1)
         return;
-    for (struct job_block *b = j->memory; b != NULL; b = b->next)
-        if (b->fn != NULL)
-            b->fn(b->arg);
+    job_undo(j, NULL);
     for (struct job_block *b = j->memory, *next; b != NULL; b = next) {
         next = b->next;
         free(b);
@@ -243,7 +241,7 @@ void job_resume_locked(struct job *j)
     j->waiter.resume(j->waiter.arg);
 }
 
-bool job_await(struct job *j)
+bool job_ready_or_suspend(struct job *j)
 {
     (void)pthread_mutex_lock(&j->lock);
     const bool ready = j->state == JOB_DONE || (j->state == JOB_STREAMING && j->streams);
@@ -343,7 +341,8 @@ static void job_end(struct job *j, enum status st, enum job_finish finish, const
     j->result.status = st;
     j->result.finish = finish;
     j->result.done_ns = now_ns;
-    (void)snprintf(j->result.message, sizeof j->result.message, "%s", message);
+    j->result.error.status = st;
+    (void)snprintf(j->result.error.message, sizeof j->result.error.message, "%s", message);
     job_resume_locked(j);
     (void)pthread_mutex_unlock(&j->lock);
     job_release(j);

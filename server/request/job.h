@@ -63,8 +63,7 @@ struct job_waiter {
 struct job_result {
     enum status status;     /* OK: there is an answer */
     enum job_finish finish; /* if OK; of several texts, the latest in JOB_FINISHES that any has */
-    char message[ERROR_MESSAGE_MAX];
-    char param[ERROR_PARAM_MAX]; /* of the message; "": none */
+    struct error error;     /* if not OK */
     /* queued_ns: when it came to wait for the engine. computed_ns: when that was done with it, where a worker goes on;
      * else 0. */
     uint64_t queued_ns, started_ns, first_ns, computed_ns, done_ns;
@@ -100,7 +99,7 @@ struct job_work {
 };
 
 struct job {
-    /* constant after job_submit */
+    /* of whoever has the job: its HTTP thread until job_submit, then who works for it */
     const struct job_kind *kind;
     void *op;                   /* the kind's own struct */
     struct hosted_model *model; /* one reference; NULL: it needs no model */
@@ -173,7 +172,7 @@ void job_detach(struct job *j);
 
 /* Is it time to answer: the first byte of a stream is there, or the job is done? If not, false, and the waiter was
  * suspended and will be resumed. */
-bool job_await(struct job *j);
+bool job_ready_or_suspend(struct job *j);
 
 /* The next event of a job that streams: something was generated; one of its samples has ended and was read completely;
  * a ping; the end, once all was read; or nothing yet: the waiter was suspended and will be resumed. */
@@ -204,8 +203,8 @@ struct job_look job_look(struct job *j);
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 
-/* Ask the job to end for the reason `st`; the first reason counts. A job that waits in the queue is done before this
- * returns, a running one after its current step. */
+/* Ask the job to end for the reason `st`; the first reason counts. A job that waits in a queue is done before this
+ * returns, one that waits for memory for its pictures soon after, a running one after its current step. */
 void job_cancel(struct job *j, enum status st);
 /* Resume the suspended waiter of a streaming job, so that it sends a ping. */
 void job_ping(struct job *j);

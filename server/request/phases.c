@@ -246,51 +246,56 @@ static enum status submit(struct request *x, struct error *err)
     return x->is_made ? request_job_submit(x, err) : OK;
 }
 
-/* Nobody works for it: what was taken for its job is given back before the client can know, and ask again. */
+/* If nobody works for its job: what was taken for that is given back before the client can know, and ask again. */
 static void give_up(struct request *x)
 {
-    if (job_look(&x->job).state != JOB_NONE)
-        return;
-    authorise_no_job(x);
-    job_undo(&x->job, x->created);
+    const enum job_state state = job_look(&x->job).state;
+    if (state == JOB_NONE)
+        authorise_no_job(x);
+    if (state == JOB_NONE || state == JOB_DONE)
+        job_undo(&x->job, x->created);
 }
 
 /* ---- all -------------------------------------------------------------------------------------------------------- */
 
 enum { STEP = 9 }; /* take_step's index: a request comes back to it with each job */
 
-static enum status step_again(struct request *x, struct error *err)
+/* What ends a stream that has begun is said in the stream. */
+static enum status check_result(struct request *x, struct error *err)
 {
-    (void)err;
+    const struct job_result *r = job_result(&x->job);
     x->phase = STEP;
-    return OK;
+    if (!job_is_done(&x->job) || r->status == OK || (x->job.streams && r->generated > 0))
+        return OK;
+    *err = r->error;
+    return r->status;
 }
 
 static const struct {
     request_step *run;
     bool (*is_ready)(struct request *x); /* NULL: it is */
 } phases[] = {
-    {check_framing, NULL},          /* one length, or chunks */
-    {find_path, has_body_or_end},   /* the route, if this listener has it; without a body once the request has ended */
-    {check_host, NULL},             /* is the request for this host? */
-    {find_method, NULL},            /* what the route takes */
-    {check_key, NULL},              /* who asks, and may they call this API? their rate of requests */
-    {check_headers, NULL},          /* query, types, length */
-    {show_request, NULL},           /* to those who ask what is under way */
-    {check_body, has_end},          /* the body, once it is there */
-    {check_room, NULL},             /* in the queue, before any work is spent on it */
-    [STEP] = {take_step, NULL},     /* the route's own: model, limits and fields; it begins a job, or answers */
-    {check_rights, NULL},           /* of the job: priority, rate of bytes */
-    {reserve_answer, NULL},         /* memory for what it will answer */
-    {submit, NULL},                 /* pictures to the threads that decode, others into the engine's queue */
-    {step_again, request_is_ready}, /* done, or its first bytes are there: the step that it named answers */
+    {check_framing, NULL},        /* one length, or chunks */
+    {find_path, has_body_or_end}, /* the route, if this listener has it; without a body once the request has ended */
+    {check_host, NULL},           /* is the request for this host? */
+    {find_method, NULL},          /* what the route takes */
+    {check_key, NULL},            /* who asks, and may they call this API? their rate of requests */
+    {check_headers, NULL},        /* query, types, length */
+    {show_request, NULL},         /* to those who ask what is under way */
+    {check_body, has_end},        /* the body, once it is there */
+    {check_room, NULL},           /* in the queue, before any work is spent on it */
+    [STEP] = {take_step, NULL},   /* the route's own: model, limits and fields; it begins a job, or answers */
+    {check_rights, NULL},         /* of the job: priority, rate of bytes */
+    {reserve_answer, NULL},       /* memory for what it will answer */
+    {submit, NULL},               /* pictures to the threads that decode, others into the engine's queue */
+    {check_result, request_ready_or_suspend}, /* done, or its first bytes are there: the step that it named answers */
 };
 
 void phases_run(struct request *x)
 {
     struct error err;
     enum status st = OK;
-    while (st == OK && x->status == 0) {
+    while (st == OK && x->http_status == 0) {
         if (phases[x->phase].is_ready != NULL && !phases[x->phase].is_ready(x))
             return;
         st = phases[x->phase++].run(x, &err);
@@ -299,7 +304,7 @@ void phases_run(struct request *x)
         give_up(x);
         reply_send_error(x, &err);
     }
-    assert(x->status != 0);
+    assert(x->http_status != 0);
 }
 
 /* Clients of the Open Inference Protocol can read only its own form of errors. */

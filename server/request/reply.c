@@ -61,10 +61,10 @@ static const char *hint_for(const struct request *x, const struct error *err)
                : "";
 }
 
-void reply_retry_after(struct request *x, double seconds)
+static void add_retry_after(struct request *x, unsigned seconds)
 {
     char text[16];
-    (void)snprintf(text, sizeof text, "%.0f", seconds);
+    (void)snprintf(text, sizeof text, "%u", seconds);
     request_add_header(x, "Retry-After", text);
 }
 
@@ -76,7 +76,9 @@ void reply_send_error(struct request *x, const struct error *found)
     (void)snprintf(with_hint.message + said, sizeof with_hint.message - said, "%s", hint_for(x, found));
     const unsigned http = status_http(err->status);
     if (http == 503 && err->status != ERR_SESSIONS) /* sessions end, however long the queue is */
-        reply_retry_after(x, queue_retry_after_s(x->service->queue));
+        add_retry_after(x, queue_retry_after_s(x->service->queue));
+    else if (err->retry_after_s > 0)
+        add_retry_after(x, err->retry_after_s);
     if (err->status == ERR_TIMEOUT) /* OpenAI's clients would have what was too much computed twice more */
         request_add_header(x, "X-Should-Retry", "false");
     x->error = err->status;

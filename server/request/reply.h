@@ -17,11 +17,8 @@ struct job;
 /* Answer with a text of JSON, or with a value, which is taken; NULL stands for want of memory. Return OK. */
 enum status reply_send_text(struct request *x, unsigned status, char *text);
 enum status reply_send_json(struct request *x, unsigned status, json_t *value);
-/* Answer with an error; 503 with Retry-After, by the length of the queue. The Retry-After of a 429 and of ERR_SESSIONS
- * is added by whoever refuses. */
+/* Answer with an error. Retry-After is by the length of the queue with 503, else what the error says. */
 void reply_send_error(struct request *x, const struct error *err);
-/* The answer to come says when to try again. */
-void reply_retry_after(struct request *x, double seconds);
 
 /* {"error": {"message", "type", "param", "code"}}, empty ones null. Returns NULL for want of memory. */
 json_t *reply_describe_error(const struct error *err);

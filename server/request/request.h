@@ -34,7 +34,7 @@ struct route;
 struct service;
 struct settings;
 
-/* What a route does: it answers, or waits for a job and names the step that is next (request_await, request_run_job),
+/* What a route does: it answers, or waits for a job and names the step that is next (request_watch_job, request_job_made),
  * or returns an error, which is then the answer. */
 typedef enum status request_step(struct request *x, struct error *err);
 
@@ -89,7 +89,7 @@ struct request {
     struct auth_grant grant;        /* the key that let it in, if keys are required */
     struct client_id client;        /* who is behind it: that key or, where none is required, an address */
 
-    unsigned model;         /* the metrics label of the job's model */
+    unsigned model_label;   /* of the job's model, in the metrics */
     uint32_t timeout_ms;    /* that it asks for; 0: what the settings say */
     uint64_t picture_bytes; /* that its pictures count towards the key's rate, beyond those of the body */
 
@@ -105,7 +105,7 @@ struct request {
     bool is_shown;             /* it is among them */
 
     /* the answer */
-    unsigned status; /* HTTP; 0: none was given yet */
+    unsigned http_status; /* 0: none was given yet */
     uint64_t bytes_out;
     struct {
         const char *name;
@@ -157,9 +157,9 @@ enum status request_reply(struct request *x, unsigned status, const char *type, 
  * each REQUEST_LATER again once the job has news. After ping_ms of silence the awaited job gets job_ping. */
 void request_reply_stream(struct request *x, const char *type);
 
-/* The request goes on with `next` once its job is ready (job_await), which has been submitted. If the client leaves or
+/* The request goes on with `next` once its job is ready (job_ready_or_suspend), which has been submitted. If the client leaves or
  * the job's deadline passes, the job is cancelled. */
-void request_await(struct request *x, request_step *next);
+void request_watch_job(struct request *x, request_step *next);
 
 /* ---- all that are active, an HTTP thread ------------------------------------------------------------------------ */
 

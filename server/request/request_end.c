@@ -72,11 +72,11 @@ static const char *outcome_of_job(struct job *j)
 
 static void count(const struct request *x, bool had_job, unsigned status, const char *outcome)
 {
-    metrics_request_end(x->endpoint, x->model, status, clock_now_ns() - x->start_ns, x->body.received);
+    metrics_request_end(x->endpoint, x->model_label, status, clock_now_ns() - x->start_ns, x->body.received);
     if (strcmp(outcome, job_finish_words[FINISH_CANCELLED]) == 0)
-        metrics_counter_add(METRIC_CANCELLED, x->model, 1);
+        metrics_counter_add(METRIC_CANCELLED, x->model_label, 1);
     else if (strcmp(outcome, job_finish_words[FINISH_TIMEOUT]) == 0)
-        metrics_counter_add(METRIC_TIMED_OUT, x->model, 1);
+        metrics_counter_add(METRIC_TIMED_OUT, x->model_label, 1);
     else if (x->error != OK && !had_job && status != 0)
         metrics_counter_add(METRIC_REJECTED, reason_of(x), 1);
 }
@@ -152,10 +152,10 @@ void phases_end(struct request *x)
     const struct job_look look = job_look(&x->job);
     const bool had_job = look.state != JOB_NONE;
     const char *outcome = had_job ? outcome_of_job(&x->job) : x->error != OK ? "error" : "ok";
-    unsigned status = x->status;
+    unsigned status = x->http_status;
     if (status == 0) /* the client left before there was an answer */
         status = status_http(ERR_CLIENT_GONE);
-    if (x->status == 0 || x->cut != OK)
+    if (x->http_status == 0 || x->cut != OK)
         outcome = job_finish_words[FINISH_CANCELLED];
     if (x->cut != OK)
         x->error = x->cut;

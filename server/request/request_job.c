@@ -24,7 +24,7 @@ enum status request_job_check_room(const struct request *x, struct error *err)
     return queue_has_room(x->service->queue, &x->client) ? OK : refuse_full(x, err);
 }
 
-enum status request_run_job(struct request *x, request_step *next)
+enum status request_job_made(struct request *x, request_step *next)
 {
     if (!x->keeps_body)
         request_drop_body(x);
@@ -61,7 +61,7 @@ enum status request_job_submit(struct request *x, struct error *err)
     j->item.client = x->client;
     const enum status st = submit(s, j, x->received_ns + timeout_ms * CLOCK_NS_PER_MS, err);
     if (st == OK)
-        request_await(x, x->step);
+        request_watch_job(x, x->step);
     if (st == ERR_UNAVAILABLE)
         return error_set(err, st, "the server is shutting down");
     return st == ERR_FULL ? refuse_full(x, err) : st;
@@ -86,12 +86,6 @@ json_t *request_job_timings(const struct request *x)
                      reply_milliseconds(r->first_ns, r->done_ns), "total_ms",
                      reply_milliseconds(x->received_ns, r->done_ns), "first_byte_ms",
                      reply_milliseconds(x->received_ns, r->first_ns));
-}
-
-enum status request_job_check(const struct request *x, struct error *err)
-{
-    const struct job_result *r = job_result(&x->job);
-    return r->status == OK ? OK : error_set_param(err, r->status, r->param, "%s", r->message);
 }
 
 void request_job_tell_dropped(struct request *x)

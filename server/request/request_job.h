@@ -17,17 +17,15 @@ enum status request_job_check_room(const struct request *x, struct error *err);
 
 /* How a step ends that has begun the request's job: the engine is to do it, by way of the workers if it has work for
  * them, and the request goes on with `next` when it is ready; the body is dropped, unless it is kept. Returns OK. */
-enum status request_run_job(struct request *x, request_step *next);
+enum status request_job_made(struct request *x, request_step *next);
 /* Submit the job that was made. Errors: ERR_FULL, ERR_UNAVAILABLE, as workers_submit. */
 enum status request_job_submit(struct request *x, struct error *err);
 
 /* The request's pictures have so many pixels, as their files say. A key's rate of bytes counts a byte for each
  * PICTURE_BLOCK_PIXELS at least, so that a small file brings no great work for nothing. Before
- * request_run_job. */
+ * request_job_made. */
 void request_job_charge_pixels(struct request *x, uint64_t pixels);
 
-/* The awaited job is done. Errors: what it ended with. */
-enum status request_job_check(const struct request *x, struct error *err);
 /* How long the job waited for the engine, and how long that took; 0, 0: it is not done, or there is none. */
 struct request_times {
     double queue_ms, compute_ms;

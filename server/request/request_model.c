@@ -64,7 +64,7 @@ enum status request_model_acquire(struct request *x, const char *name, int task,
         return st;
     }
     job_take_model(&x->job, e);
-    x->model = e->metrics_label;
+    x->model_label = e->metrics_label;
     *ret = e;
     return OK;
 }

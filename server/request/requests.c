@@ -4,9 +4,9 @@
  *
  * Threads: a connection belongs to one loop's thread, which runs all of this.
  *
- * Invariants: a request is suspended only through job_await and what reads a job, and is resumed when that is done; so
+ * Invariants: a request is suspended only through job_ready_or_suspend and what reads a job, and is resumed when that is done; so
  * once all jobs are done no connection stays suspended, and the library may be stopped. A request is watched from
- * request_await until its end, a connection as long as it lives; both end before the library closes the socket. */
+ * request_watch_job until its end, a connection as long as it lives; both end before the library closes the socket. */
 #include "server/request/requests.h"
 
 #include <assert.h>
@@ -87,7 +87,7 @@ static void take_end(struct request *x)
 {
     x->is_received = true;
     body_complete(&x->body);
-    if (x->status == 0)
+    if (x->http_status == 0)
         atomic_store_explicit(&x->stage, REQUEST_WORKING, memory_order_relaxed);
     x->received_ns = clock_now_ns();
     watcher_set_time(x->http->watcher, &x->connection->watch, 0);
@@ -106,14 +106,14 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     } else if (*data_bytes > 0) {
         /* No answer can be given while a body arrives: the excess is discarded until its end or until the receive
          * deadline. */
-        if (x->status == 0)
+        if (x->http_status == 0)
             body_append(&x->body, data, *data_bytes, request_bodies(x), &x->quota_owner);
         *data_bytes = 0;
         return MHD_YES;
     } else if (!x->is_received) {
         take_end(x);
     }
-    if (x->status == 0)
+    if (x->http_status == 0)
         phases_run(x);
     return x->is_broken ? MHD_NO : MHD_YES;
 }

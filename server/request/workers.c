@@ -1,7 +1,7 @@
 /* workers.c - see workers.h.
  *
  * Threads: workers, at a lower priority than all others; workers_submit, workers_give_back and the freeing of jobs run
- * on any thread, and the engine's calls go_on for the jobs that are to be drawn.
+ * on any thread; the engine's calls hand_off for a job that is to be postprocessed.
  * Locks: the pool's, under which only a queue's is taken; never together with a job's.
  *
  * A job that is popped, and for which there is no room yet, is the `next` one: nothing else is preprocessed before it,
@@ -230,7 +230,7 @@ static void abandon(struct job *j, enum status st, const struct error *err)
     const enum status stop = j->work.commits && j->work.is_postprocessed ? OK : job_stop_reason(j, now_ns);
     keep(&j->work, 0);
     if (stop == OK && err != NULL)
-        (void)snprintf(j->result.param, sizeof j->result.param, "%s", err->param);
+        j->result.error = *err;
     job_abort(j, stop != OK ? stop : st, stop == OK && err != NULL ? err->message : NULL, now_ns);
 }
 

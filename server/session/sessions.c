@@ -182,7 +182,7 @@ static struct session *make_room(struct sessions *s, const struct client_id *who
 
 /* *gone: what goes for it. */
 static enum status check(struct sessions *s, const struct client_id *who, size_t bytes, size_t count,
-                         struct session **gone, unsigned *wait_s, struct error *err)
+                         struct session **gone, struct error *err)
 {
     if (s->store != NULL)
         *gone = make_room(s, who, bytes, count, *gone);
@@ -192,16 +192,16 @@ static enum status check(struct sessions *s, const struct client_id *who, size_t
     const enum status st = session_quota_check(&s->quota, who, count, bytes, err);
     if (st == OK)
         return OK;
-    *wait_s = wait_of(s, who, bytes, count);
+    error_retry_after(err, wait_of(s, who, bytes, count));
     metrics_counter_add(METRIC_SESSIONS_REFUSED, 0, count);
     return st;
 }
 
 enum status sessions_check(struct sessions *s, const struct client_id *who, const struct hosted_model *e, size_t count,
-                           unsigned *wait_s, struct error *err)
+                           struct error *err)
 {
     struct session *gone = sessions_enter(s);
-    const enum status st = check(s, who, sessions_bytes_of(e), count, &gone, wait_s, err);
+    const enum status st = check(s, who, sessions_bytes_of(e), count, &gone, err);
     sessions_leave(s, gone);
     return st;
 }
@@ -280,8 +280,7 @@ static enum status check_id(struct sessions *s, const struct client_id *who, con
 }
 
 enum status sessions_add(struct sessions *s, const struct client_id *who, const char *id, const struct hosted_model *e,
-                         const struct stream_snapshot *snapshot, struct session_info *ret, unsigned *wait_s,
-                         struct error *err)
+                         const struct stream_snapshot *snapshot, struct session_info *ret, struct error *err)
 {
     struct session *one = create_list(1);
     struct session_state *state = session_state_create(snapshot);
@@ -300,7 +299,7 @@ enum status sessions_add(struct sessions *s, const struct client_id *who, const 
     struct session *gone = sessions_enter(s);
     enum status st = id != NULL ? check_id(s, who, id, err) : OK;
     if (st == OK)
-        st = check(s, who, one->head.memory_bytes, 1, &gone, wait_s, err);
+        st = check(s, who, one->head.memory_bytes, 1, &gone, err);
     if (st == OK)
         st = sessions_put_list_locked(s, who, one, 1, ret, err);
     sessions_leave(s, gone);
@@ -337,15 +336,14 @@ static uint32_t next_sample(const struct sessions *s, struct session_state *stat
 }
 
 enum status sessions_fork(struct sessions *s, const struct client_id *who, const struct session_info *of, size_t count,
-                          struct session_info ret[], unsigned *wait_s, struct error *err)
+                          struct session_info ret[], struct error *err)
 {
     struct session *list = create_list(count);
     if (list == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for %zu sessions; try again later", count);
     struct session *gone = sessions_enter(s), *from = sessions_are_shared(s) ? NULL : find(s, who, of->head.id, err);
     const size_t bytes = of->head.memory_bytes;
-    enum status st =
-        from != NULL || sessions_are_shared(s) ? check(s, who, bytes, count, &gone, wait_s, err) : ERR_NOT_FOUND;
+    enum status st = from != NULL || sessions_are_shared(s) ? check(s, who, bytes, count, &gone, err) : ERR_NOT_FOUND;
     for (struct session *one = list; one != NULL && st == OK; one = one->next) {
         struct session_head head = of->head;
         memcpy(head.id, one->head.id, sizeof head.id);
@@ -455,6 +453,8 @@ enum status sessions_begin(struct sessions *s, const struct client_id *who, cons
         }
     }
     sessions_leave(s, gone);
+    if (st == ERR_CONFLICT) /* with a request that ends, perhaps because its client has just left */
+        error_retry_after(err, 1);
     return st;
 }
 

@@ -81,16 +81,15 @@ size_t sessions_bytes_of(const struct hosted_model *e);
  * session_info_clear. */
 
 /* May `who` have `count` more with that model? Errors: ERR_SESSIONS: there is no room, or none for a client that has so
- * many; ERR_RATE: they have sessions_per_key_max. *wait_s, set with these alone, is when they could, if until then no
- * session is used, made or ended: seconds, from 1 to session_ttl_s. */
+ * many; ERR_RATE: they have sessions_per_key_max. Both say when they could, if until then no session is used, made or
+ * ended: error_retry_after, from 1 to session_ttl_s. */
 enum status sessions_check(struct sessions *s, const struct client_id *who, const struct hosted_model *e, size_t count,
-                           unsigned *wait_s, struct error *err);
+                           struct error *err);
 /* Add a new session at `snapshot`, whose memory it takes, with that id (session_id_is_fine), or with one that nobody
  * can guess if it is NULL. With a store it is held: sessions_write_new, sessions_end. Errors: as above, ERR_NOMEM;
  * ERR_CONFLICT (param "session"): there is one of that id. */
 enum status sessions_add(struct sessions *s, const struct client_id *who, const char *id, const struct hosted_model *e,
-                         const struct stream_snapshot *snapshot, struct session_info *ret, unsigned *wait_s,
-                         struct error *err);
+                         const struct stream_snapshot *snapshot, struct session_info *ret, struct error *err);
 /* Errors of the rest: ERR_NOT_FOUND (param "session"). */
 enum status sessions_find(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,
                           struct error *err);
@@ -105,7 +104,7 @@ size_t sessions_list(struct sessions *s, const struct client_id *who, uint64_t b
  * of one that was read from a store, or that daemons share, are drawn. With a store they are held: sessions_write_new,
  * sessions_end. Errors: as sessions_add. */
 enum status sessions_fork(struct sessions *s, const struct client_id *who, const struct session_info *of, size_t count,
-                          struct session_info ret[], unsigned *wait_s, struct error *err);
+                          struct session_info ret[], struct error *err);
 /* Remove it: nobody finds it any more. If it is held, the holder can still finish. With a store it may block, and one
  * that is shared, whoever has it, is asked. Errors: also ERR_STORE. */
 enum status sessions_remove(struct sessions *s, const struct client_id *who, const char *id, struct error *err);
@@ -129,7 +128,7 @@ void sessions_end(struct sessions *s, struct session_info *i);
 
 /* Read the state of a session, held or not, that is not in memory: i->state, i->snapshot; and of a shared one all else.
  * Errors: ERR_NOT_FOUND: it has ended meanwhile, or its record is of no use, and so it ends; ERR_CONFLICT: another
- * daemon has it (i->is_busy), or the record in a shared store is of no use here (not so); ERR_SESSIONS: there is no
+ * daemon has it, which it says with error_retry_after, or the record in a shared store is of no use here; ERR_SESSIONS: there is no
  * room in memory; ERR_STORE, ERR_NOMEM. */
 enum status sessions_fetch(struct sessions *s, struct session_info *i, struct error *err);
 /* Write new ones, which are held: all, or on an error none: then they end, and infos [count] are cleared. Errors: as

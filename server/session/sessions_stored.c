@@ -207,8 +207,6 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
     struct session_head head;
     struct error why;
     enum status st = s->store->kind->get(s->store, &key, i->held != NULL ? &claim : NULL, &record, &why);
-    if (i->held != NULL)
-        i->is_busy = st == ERR_CONFLICT; /* with another daemon */
     if (st == OK && i->held != NULL)
         set_claim(s, i->held, &claim);
     if (st == OK)
@@ -218,8 +216,11 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
         return give_up(s, i, &why, err);
     if (st == ERR_NOT_FOUND)
         return sessions_none(s, i->head.id, err);
-    if (st != OK)
-        return error_set_param(err, st, st == ERR_CONFLICT ? "session" : "", "%s", why.message);
+    if (st != OK) {
+        (void)error_set_param(err, st, st == ERR_CONFLICT ? "session" : "", "%s", why.message);
+        error_retry_after(err, st == ERR_CONFLICT ? 1 : 0); /* it is with another daemon */
+        return st;
+    }
     if (i->held != NULL && s->store->kind->is_shared)
         st = learn(s, i->held, &head, err);
     struct session_state *state = st == OK ? session_state_create(&snapshot) : NULL;

@@ -67,7 +67,7 @@ static void sleep_until_resumed(struct party *p)
 
 void party_await(struct party *p, struct job *j)
 {
-    while (!job_await(j))
+    while (!job_ready_or_suspend(j))
         sleep_until_resumed(p);
 }
 

@@ -23,7 +23,7 @@ void party_init(struct party *p);
 void party_clear(struct party *p);
 struct job_waiter party_waiter(struct party *p);
 
-/* Wait as the party of this job until job_await returns true; the test fails after 20 s. */
+/* Wait as the party of this job until job_ready_or_suspend returns true; the test fails after 20 s. */
 void party_await(struct party *p, struct job *j);
 /* Read to the end: out [size_max] gets the bytes, the return value is their number. */
 size_t party_read(struct party *p, struct job *j, uint8_t *out, size_t size_max);

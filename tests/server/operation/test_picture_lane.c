@@ -311,7 +311,7 @@ static void of_a_batch_only_what_overflows_is_an_error(void **state)
         ended += picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY);
     for (uint32_t i = 0; i < BATCH; i++)
         assert_int_equal(job_result(s.jobs[i])->status, i == 1 ? ERR_INTERNAL : OK);
-    assert_non_null(strstr(job_result(s.jobs[1])->message, "a logit that is not a number"));
+    assert_non_null(strstr(job_result(s.jobs[1])->error.message, "a logit that is not a number"));
     stage_close(&s);
     temp_dir_remove(folder);
 }
@@ -433,7 +433,7 @@ static void a_job_counts_as_the_pictures_that_it_is_worth(void **state)
     const struct picture_fit fit = {.height = 64, .width = 64};
     struct error err;
     classify_job_of(j)->in.list[1] = known;
-    assert_int_equal(classify_fill(j, 1, NULL, &fit, &err), OK);
+    assert_int_equal(classify_note_input(j, 1, NULL, &fit, &err), OK);
     assert_int_equal(j->engine_cost, 1 + 4);
     job_release(j);
     while (picture_lane_has_work(s.lane, false))

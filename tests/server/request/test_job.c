@@ -110,14 +110,14 @@ static void a_stream_is_resumed_for_its_first_byte_and_for_each_after_it_waited(
 {
     struct scene *s = *state;
     submit(s, true, NULL);
-    assert_false(job_await(s->job));
+    assert_false(job_ready_or_suspend(s->job));
     start_job(s);
     assert_int_equal(s->party.resumes, 0);
     assert_int_equal(emit(s, "a"), GENERATE_CONTINUE);
     assert_int_equal(s->party.resumes, 1);
     assert_int_equal(emit(s, "b"), GENERATE_CONTINUE);
     assert_int_equal(s->party.resumes, 1); /* nobody waits */
-    assert_true(job_await(s->job));
+    assert_true(job_ready_or_suspend(s->job));
     assert_reads(s, JOB_EVENT_BYTES, "ab");
     assert_reads(s, JOB_EVENT_LATER, "");
     assert_int_equal(s->party.suspends, 2);
@@ -137,7 +137,7 @@ static void between_two_wake_ups_of_a_stream_lies_the_gap(void **state)
     struct scene *s = *state;
     enum { GAP = 100 };
     submit(s, true, NULL);
-    assert_false(job_await(s->job));
+    assert_false(job_ready_or_suspend(s->job));
     start_job(s);
     (void)emit_byte(s, 'a', GAP, 1000); /* the first byte does not wait */
     assert_int_equal(s->party.resumes, 1);
@@ -159,13 +159,13 @@ static void a_whole_answer_is_resumed_once(void **state)
 {
     struct scene *s = *state;
     submit(s, false, NULL);
-    assert_false(job_await(s->job));
+    assert_false(job_ready_or_suspend(s->job));
     start_job(s);
     assert_int_equal(emit(s, "abc"), GENERATE_CONTINUE);
     assert_int_equal(s->party.resumes, 0);
     job_finish(s->job, FINISH_LENGTH, clock_now_ns());
     assert_int_equal(s->party.resumes, 1);
-    assert_true(job_await(s->job));
+    assert_true(job_ready_or_suspend(s->job));
     assert_reads(s, JOB_EVENT_BYTES, "abc");
     assert_reads(s, JOB_EVENT_END, "");
 }
@@ -174,7 +174,7 @@ static void nobody_is_resumed_after_detaching(void **state)
 {
     struct scene *s = *state;
     submit(s, true, NULL);
-    assert_false(job_await(s->job));
+    assert_false(job_ready_or_suspend(s->job));
     job_detach(s->job);
     start_job(s);
     assert_int_equal(emit(s, "abc"), GENERATE_CONTINUE);
@@ -188,7 +188,7 @@ static void a_ping_wakes_only_a_stream_that_is_silent(void **state)
 {
     struct scene *s = *state;
     submit(s, true, NULL);
-    assert_false(job_await(s->job));
+    assert_false(job_ready_or_suspend(s->job));
     job_ping(s->job); /* before the first byte there are no headers to ping behind */
     assert_int_equal(s->party.resumes, 0);
     start_job(s);
@@ -233,11 +233,11 @@ static void a_stream_has_begun_even_if_its_first_byte_is_withheld(void **state)
 {
     struct scene *s = *state;
     submit(s, true, "xyz");
-    assert_false(job_await(s->job));
+    assert_false(job_ready_or_suspend(s->job));
     start_job(s);
     assert_int_equal(emit(s, "x"), GENERATE_CONTINUE);
     assert_int_equal(s->party.resumes, 1);
-    assert_true(job_await(s->job));
+    assert_true(job_ready_or_suspend(s->job));
     assert_reads(s, JOB_EVENT_LATER, "");
     job_finish(s->job, FINISH_LENGTH, clock_now_ns());
     assert_reads(s, JOB_EVENT_BYTES, "x");
@@ -331,7 +331,7 @@ static void each_reason_to_stop_has_its_end(void **state)
         struct scene *s;
         (void)set_up((void **)&s);
         submit(s, end_cases[i].stream, NULL);
-        assert_false(job_await(s->job));
+        assert_false(job_ready_or_suspend(s->job));
         if (end_cases[i].generated == NULL) {
             job_cancel(s->job, end_cases[i].reason);
             assert_int_equal(queue_count(s->queue), 0);
@@ -348,7 +348,7 @@ static void each_reason_to_stop_has_its_end(void **state)
         assert_int_equal(s->party.resumes, 1);
         const struct job_result *r = job_result(s->job);
         if (r->status != end_cases[i].status || (r->status == OK && r->finish != end_cases[i].finish) ||
-            (r->status != OK && r->message[0] == '\0'))
+            (r->status != OK && r->error.message[0] == '\0'))
             fail_msg("%s: %s, %s", end_cases[i].name, status_name(r->status), job_finish_words[r->finish]);
         (void)tear_down((void **)&s);
     }

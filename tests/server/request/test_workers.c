@@ -277,8 +277,8 @@ static void an_error_ends_the_job_and_names_the_part_at_fault(void **state)
         if (i == 0) {
             submit_well(s, t);
             assert_int_equal(result_of(t), ERR_PICTURE);
-            assert_string_equal(job_result(t->job)->param, "image[3]");
-            assert_string_equal(job_result(t->job)->message, "it is no picture");
+            assert_string_equal(job_result(t->job)->error.param, "image[3]");
+            assert_string_equal(job_result(t->job)->error.message, "it is no picture");
         } else {
             assert_int_equal(submit(s, t, &err), ERR_PICTURE);
             assert_string_equal(err.param, "image[3]");
@@ -434,7 +434,7 @@ static void what_cannot_be_kept_is_an_error_also_when_it_is_late(void **state)
     t->postprocesses = ERR_STORE;
     assert_int_equal(workers_submit(s->workers, t->job, NULL, 0, clock_now_ns(), NULL), OK);
     assert_int_equal(result_of(t), ERR_STORE);
-    assert_string_equal(job_result(t->job)->message, "it could not be kept");
+    assert_string_equal(job_result(t->job)->error.message, "it could not be kept");
     assert_int_equal(atomic_load(&t->postprocessed), 1);
 }
 

@@ -46,18 +46,16 @@ static int stop(void **state)
 
 static enum status add(const struct client_id *who, struct stream_snapshot *s, struct session_info *ret)
 {
-    unsigned wait_s;
-    return sessions_add(sessions, who, NULL, hosted, s, ret, &wait_s, NULL);
+    return sessions_add(sessions, who, NULL, hosted, s, ret, NULL);
 }
 
 static enum status fork_of(const struct client_id *who, const char *id, size_t count, struct session_info ret[])
 {
-    unsigned wait_s;
     struct session_info of;
     enum status st = sessions_find(sessions, who, id, &of, NULL);
     if (st != OK)
         return st;
-    st = sessions_fork(sessions, who, &of, count, ret, &wait_s, NULL);
+    st = sessions_fork(sessions, who, &of, count, ret, NULL);
     session_info_clear(&of);
     return st;
 }

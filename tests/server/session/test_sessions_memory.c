@@ -61,10 +61,9 @@ static enum status begin_one(const char *id, uint64_t draws)
 {
     struct stream_snapshot s;
     struct session_info made;
-    unsigned wait_s;
     if (!session_scene_state(&s, draws))
         return ERR_NOMEM;
-    enum status st = sessions_add(sessions, &alice, id, hosted, &s, &made, &wait_s, NULL);
+    enum status st = sessions_add(sessions, &alice, id, hosted, &s, &made, NULL);
     if (st != OK) {
         stream_snapshot_clear(&s);
         return st;
@@ -98,7 +97,6 @@ static enum status move_one(const char *id, uint64_t draws)
 static enum status fork_one(const char *id)
 {
     struct session_info of, forks[2];
-    unsigned wait_s;
     enum status st = sessions_find(sessions, &alice, id, &of, NULL);
     if (st == OK && of.state == NULL)
         st = sessions_fetch(sessions, &of, NULL);
@@ -106,7 +104,7 @@ static enum status fork_one(const char *id)
         session_info_clear(&of);
         return st;
     }
-    st = sessions_fork(sessions, &alice, &of, 2, forks, &wait_s, NULL);
+    st = sessions_fork(sessions, &alice, &of, 2, forks, NULL);
     session_info_clear(&of);
     if (st != OK)
         return st;

@@ -90,8 +90,7 @@ static void put(struct sessions *where, const char *id, uint64_t draws)
     struct stream_snapshot s = snapshot_of(draws);
     struct session_info made;
     struct error err = {.message = ""};
-    unsigned wait_s;
-    if (sessions_add(where, &alice, id, hosted, &s, &made, &wait_s, &err) != OK ||
+    if (sessions_add(where, &alice, id, hosted, &s, &made, &err) != OK ||
         sessions_write_new(where, &made, 1, &err) != OK)
         fail_msg("%s", err.message);
     sessions_end(where, &made);
@@ -274,12 +273,11 @@ static void one_that_goes_with_its_key_while_it_is_written_takes_nothing_away(vo
     struct session_info held, made;
     struct stream_snapshot moved = snapshot_of(2), first = snapshot_of(3);
     struct error err;
-    unsigned wait_s;
     (void)state;
     put(here, "chat", 1);
     begin(here, "chat", &held);
     fetch(here, &held, 1);
-    assert_int_equal(sessions_add(here, &alice, "new", hosted, &first, &made, &wait_s, &err), OK);
+    assert_int_equal(sessions_add(here, &alice, "new", hosted, &first, &made, &err), OK);
     sessions_keep(here, nobody_stays, NULL);
     assert_int_equal(sessions_write(here, &held, &moved, &err), OK);
     assert_int_equal(sessions_write_new(here, &made, 1, &err), OK);

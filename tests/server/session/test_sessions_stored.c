@@ -103,8 +103,7 @@ static enum status try_add(const struct client_id *who, const char *id, uint64_t
 {
     struct stream_snapshot s = snapshot_of(draws);
     struct session_info made;
-    unsigned wait_s;
-    enum status st = sessions_add(sessions, who, id, hosted, &s, &made, &wait_s, err);
+    enum status st = sessions_add(sessions, who, id, hosted, &s, &made, err);
     if (st != OK) {
         stream_snapshot_clear(&s);
         return st;
@@ -272,12 +271,11 @@ static void forks_are_written_and_draw_for_themselves(void **state)
     struct session_info of, forks[2];
     struct error err;
     uint32_t samples[4] = {0};
-    unsigned wait_s;
     (void)state;
     add(&alice, NULL, 3, id);
     for (size_t round = 0; round < 2; round++) {
         assert_int_equal(find(&alice, id, &of, &err), OK);
-        assert_int_equal(sessions_fork(sessions, &alice, &of, 2, forks, &wait_s, &err), OK);
+        assert_int_equal(sessions_fork(sessions, &alice, &of, 2, forks, &err), OK);
         assert_int_equal(sessions_write_new(sessions, forks, 2, &err), OK);
         for (size_t i = 0; i < 2; i++) {
             assert_true(session_scene_is_at(&forks[i].snapshot, 3));
@@ -300,7 +298,6 @@ static void forks_of_two_requests_at_once_differ(void **state)
     char id[SESSION_ID_BYTES];
     struct session_info of[2], forks[2];
     struct error err;
-    unsigned wait_s;
     (void)state;
     add(&alice, NULL, 3, id);
     begin_again();
@@ -309,7 +306,7 @@ static void forks_of_two_requests_at_once_differ(void **state)
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(sessions_fetch(sessions, &of[i], &err), OK);
     for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(sessions_fork(sessions, &alice, &of[i], 1, &forks[i], &wait_s, &err), OK);
+        assert_int_equal(sessions_fork(sessions, &alice, &of[i], 1, &forks[i], &err), OK);
         assert_int_equal(sessions_write_new(sessions, &forks[i], 1, &err), OK);
         assert_true(session_scene_is_at(&forks[i].snapshot, 3));
     }
@@ -328,8 +325,7 @@ static void one_that_was_never_written_is_not_there(void **state)
     for (unsigned i = 0; i < 2 * IN_MEMORY; i++) { /* it takes no room either */
         struct stream_snapshot s = snapshot_of(i);
         struct session_info made;
-        unsigned wait_s;
-        assert_int_equal(sessions_add(sessions, &alice, "chat", hosted, &s, &made, &wait_s, &err), OK);
+        assert_int_equal(sessions_add(sessions, &alice, "chat", hosted, &s, &made, &err), OK);
         sessions_end(sessions, &made); /* its request ended before it was written */
         assert_gone(&alice, "chat");
     }

@@ -71,11 +71,11 @@ static void expect(const struct client_id *who, int at_s, unsigned want_s, char 
 {
     struct stream_snapshot s;
     struct session_info made;
-    unsigned wait_s = 0;
+    struct error err = {.retry_after_s = 0};
     atomic_store(&later_s, at_s);
     assert_true(session_scene_state(&s, 0));
-    const enum status st = sessions_add(sessions, who, NULL, hosted, &s, &made, &wait_s, NULL);
-    assert_int_equal(wait_s, want_s);
+    const enum status st = sessions_add(sessions, who, NULL, hosted, &s, &made, &err);
+    assert_int_equal(err.retry_after_s, want_s);
     if (st != OK) {
         assert_true(st == ERR_SESSIONS || st == ERR_RATE);
         stream_snapshot_clear(&s);
@@ -156,16 +156,16 @@ static void several_wait_for_as_many_ends(void **state)
     (void)state;
     char id[SESSION_ID_BYTES];
     struct session_info forks[3];
-    unsigned wait_s = 0;
+    struct error err;
     begin(3, 0);
     expect(&alice, 0, 0, NULL);
     expect(&alice, 10, 0, NULL);
     expect(&alice, 20, 0, id);
     struct session_info of;
     assert_int_equal(sessions_find(sessions, &alice, id, &of, NULL), OK);
-    assert_int_equal(sessions_fork(sessions, &alice, &of, 2, forks, &wait_s, NULL), ERR_SESSIONS);
+    assert_int_equal(sessions_fork(sessions, &alice, &of, 2, forks, &err), ERR_SESSIONS);
     session_info_clear(&of);
-    assert_int_equal(wait_s, TTL_S - 10);
+    assert_int_equal(err.retry_after_s, TTL_S - 10);
     end();
 }
 
