@@ -37,13 +37,22 @@ static void print_program(const char *color)
                   colored ? CLI_PLAIN : "");
 }
 
+/* Names of files that it tells of may hold anything. */
+static void print_fault(const char *format, va_list args)
+{
+    char *text = NULL;
+    print_program(CLI_RED);
+    if (vasprintf(&text, format, args) >= 0)
+        cli_print_field(stderr, text);
+    free(text);
+}
+
 int cli_fail(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     (void)fflush(stdout);
-    print_program(CLI_RED);
-    (void)vfprintf(stderr, format, args);
+    print_fault(format, args);
     (void)fprintf(stderr, "\n");
     va_end(args);
     return CLI_FAILED;
@@ -58,8 +67,7 @@ int cli_fail_usage(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    print_program(CLI_RED);
-    (void)vfprintf(stderr, format, args);
+    print_fault(format, args);
     (void)fprintf(stderr, "; see aft %s --help\n", current);
     va_end(args);
     return CLI_USAGE;

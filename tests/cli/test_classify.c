@@ -183,6 +183,8 @@ static void a_name_can_not_end_its_line(void **state)
     (void)snprintf(out, sizeof out, "%s/a\\x0a\\x09b\\x1b[1m\xff.jpg\t0.5171\tbird\n", folder);
     struct program_run p = {.argv = {aft, "classify", model, folder}};
     expect_output("as a line", &p, 0, out, "");
+    p = (struct program_run){.argv = {aft, "classify", model, "--files-from", "none\n\033[1m"}};
+    expect_output("in a message", &p, 1, "", "aft classify: none\\x0a\\x1b[1m: No such file or directory\n");
     (void)snprintf(out, sizeof out, "%s/a\n\tb\033[1m\xef\xbf\xbd.jpg", folder);
     p = (struct program_run){.argv = {aft, "classify", model, folder, "--json"}};
     program_run(&p);
