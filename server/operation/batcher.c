@@ -105,7 +105,7 @@ static uint32_t run_pictures(struct batcher *b)
 }
 
 /* Notify all mailboxes of what a step has posted, at once, before the next step begins. */
-static void ring(const struct batcher *b)
+static void notify_all(const struct batcher *b)
 {
     if (b->mailboxes != NULL)
         mailbox_notify(b->mailboxes);
@@ -116,10 +116,10 @@ static uint32_t run_round(struct batcher *b)
     uint32_t ended = 0;
     for (uint32_t i = 0; i < b->stream_count; i++) {
         ended += stream_lane_step(b->streams[i]->streams);
-        ring(b);
+        notify_all(b);
     }
     ended += run_pictures(b);
-    ring(b);
+    notify_all(b);
     return ended;
 }
 
