@@ -8,7 +8,6 @@
 #include "server/core/log.h"
 #include "server/models/hosted_model.h"
 #include "server/operation/generate.h"
-#include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/service.h"
 

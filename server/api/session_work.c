@@ -4,7 +4,6 @@
 #include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/operation/generate.h"
-#include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/service.h"
 

@@ -40,10 +40,11 @@ static void print_program(const char *color)
 /* Names of files that it tells of may hold anything. */
 static void print_fault(const char *format, va_list args)
 {
-    char *text = NULL;
+    char *text;
     print_program(CLI_RED);
-    if (vasprintf(&text, format, args) >= 0)
-        cli_print_field(stderr, text);
+    if (vasprintf(&text, format, args) < 0)
+        return;
+    cli_print_field(stderr, text);
     free(text);
 }
 

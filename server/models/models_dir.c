@@ -119,8 +119,8 @@ enum status models_dir_look(struct found_model *ret, bool *there, const char *na
     return st;
 }
 
-static enum status draw_all(struct found_model all[REGISTRY_MODELS_MAX], size_t *found, struct dirent *const *names,
-                            size_t count, const char *dir, struct error *err)
+static enum status look_at_all(struct found_model all[REGISTRY_MODELS_MAX], size_t *found, struct dirent *const *names,
+                               size_t count, const char *dir, struct error *err)
 {
     *found = 0;
     for (size_t i = 0; i < count; i++) {
@@ -155,7 +155,7 @@ enum status models_dir_scan(struct found_model ret[REGISTRY_MODELS_MAX], size_t 
     const int entries = scandir(dir, &names, NULL, alphasort);
     if (entries < 0)
         return error_set(err, status_of_errno(errno), "models_dir = %s: %s", dir, strerror(errno));
-    const enum status st = draw_all(ret, count, names, (size_t)entries, dir, err);
+    const enum status st = look_at_all(ret, count, names, (size_t)entries, dir, err);
     for (int i = 0; i < entries; i++)
         free(names[i]);
     free((void *)names);

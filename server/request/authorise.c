@@ -12,7 +12,6 @@
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/request/job.h"
-#include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/service.h"
 

@@ -34,8 +34,8 @@ struct route;
 struct service;
 struct settings;
 
-/* What a route does: it answers, or waits for a job and names the step that is next (request_watch_job, request_job_made),
- * or returns an error, which is then the answer. */
+/* What a route does: it answers, or waits for a job and names the step that is next (request_watch_job,
+ * request_job_made), or returns an error, which is then the answer. */
 typedef enum status request_step(struct request *x, struct error *err);
 
 /* What a stream's reader returns: a piece of text, nothing before the job's next news, or the end; or it cannot go on,
@@ -157,8 +157,8 @@ enum status request_reply(struct request *x, unsigned status, const char *type, 
  * each REQUEST_LATER again once the job has news. After ping_ms of silence the awaited job gets job_ping. */
 void request_reply_stream(struct request *x, const char *type);
 
-/* The request goes on with `next` once its job is ready (job_ready_or_suspend), which has been submitted. If the client leaves or
- * the job's deadline passes, the job is cancelled. */
+/* The request goes on with `next` once its job is ready (job_ready_or_suspend), which has been submitted. If the client
+ * leaves or the job's deadline passes, the job is cancelled. */
 void request_watch_job(struct request *x, request_step *next);
 
 /* ---- all that are active, an HTTP thread ------------------------------------------------------------------------ */

@@ -45,7 +45,8 @@ void active_leave(struct request *x);
 
 /* A stream begins: pings from now on. */
 void request_watch_silence(struct request *x);
-/* Is it time to go on with the step that request_watch_job named? If not, the request is suspended and will be resumed. */
+/* Is it time to go on with the step that request_watch_job named? If not, the request is suspended and will be
+ * resumed. */
 bool request_ready_or_suspend(struct request *x);
 
 #endif

@@ -4,9 +4,10 @@
  *
  * Threads: a connection belongs to one loop's thread, which runs all of this.
  *
- * Invariants: a request is suspended only through job_ready_or_suspend and what reads a job, and is resumed when that is done; so
- * once all jobs are done no connection stays suspended, and the library may be stopped. A request is watched from
- * request_watch_job until its end, a connection as long as it lives; both end before the library closes the socket. */
+ * Invariants: a request is suspended only through job_ready_or_suspend and what reads a job, and is resumed when that
+ * is done; so once all jobs are done no connection stays suspended, and the library may be stopped. A request is
+ * watched from request_watch_job until its end, a connection as long as it lives; both end before the library closes
+ * the socket. */
 #include "server/request/requests.h"
 
 #include <assert.h>

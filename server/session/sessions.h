@@ -128,8 +128,8 @@ void sessions_end(struct sessions *s, struct session_info *i);
 
 /* Read the state of a session, held or not, that is not in memory: i->state, i->snapshot; and of a shared one all else.
  * Errors: ERR_NOT_FOUND: it has ended meanwhile, or its record is of no use, and so it ends; ERR_CONFLICT: another
- * daemon has it, which it says with error_retry_after, or the record in a shared store is of no use here; ERR_SESSIONS: there is no
- * room in memory; ERR_STORE, ERR_NOMEM. */
+ * daemon has it, which it says with error_retry_after, or the record in a shared store is of no use here; ERR_SESSIONS:
+ * there is no room in memory; ERR_STORE, ERR_NOMEM. */
 enum status sessions_fetch(struct sessions *s, struct session_info *i, struct error *err);
 /* Write new ones, which are held: all, or on an error none: then they end, and infos [count] are cleared. Errors: as
  * above. */

@@ -40,8 +40,11 @@ enum status sessions_load_locked(struct sessions *s, struct session *one, struct
     while (s->loaded.count + 1 > s->loaded_max.count ||
            s->loaded.bytes + one->head.memory_bytes > s->loaded_max.bytes) {
         struct session *cold = TAILQ_FIRST(&s->warm);
-        if (cold == NULL)
-            return error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
+        if (cold == NULL) {
+            (void)error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
+            error_retry_after(err, 1);
+            return ERR_SESSIONS;
+        }
         sessions_unwarm_locked(s, cold);
         session_state_release(cold->state);
         cold->state = NULL;
@@ -142,8 +145,11 @@ static enum status learn(struct sessions *s, struct session *one, const struct s
     sessions_leave(s, gone);
     if (!is_there)
         return sessions_none(s, one->head.id, err);
-    return fits ? OK
-                : error_set(err, ERR_SESSIONS, "sessions in use take all of sessions_memory_max_mb; try again soon");
+    if (fits)
+        return OK;
+    (void)error_set(err, ERR_SESSIONS, "sessions in use take all of sessions_memory_max_mb; try again soon");
+    error_retry_after(err, 1);
+    return ERR_SESSIONS;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
