@@ -4,6 +4,7 @@
 #ifndef TESTS_ENGINE_MIXERS_PLAIN_H
 #define TESTS_ENGINE_MIXERS_PLAIN_H
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,6 +68,7 @@ static inline double plain_dot(const float *a, const float *b, size_t width)
 static inline void plain_attention(double *y, const struct plain_input *in, size_t heads, bool causal)
 {
     const size_t n = in->tokens, d = in->dim, width = d / heads;
+    assert(n > 0 && d > 0);
     double *z = malloc(n * sizeof *z);
     for (size_t t = 0; t < n; t++)
         for (size_t head = 0; head < heads; head++) {
@@ -101,7 +103,8 @@ static inline void plain_linear(double *y, const double *a, const double *b, con
 static inline double *plain_scaled(const float *from, const struct plain_input *in, double by)
 {
     const size_t n = in->tokens, d = in->dim;
-    double *x = malloc(n * d * sizeof *x);
+    assert(n > 0 && d > 0);
+    double *x = calloc(n * d, sizeof *x);
     for (size_t c = 0; c < d; c++) {
         double norm = by;
         for (size_t t = 0; t < n && by == 0.0; t++)
@@ -137,6 +140,7 @@ static inline void plain_fastformer(double *y, const struct plain_input *in, siz
                                     const float *w_k)
 {
     const size_t n = in->tokens, d = in->dim, width = d / heads;
+    assert(n > 0 && d > 0);
     double *z = malloc(n * sizeof *z);
     float *p = malloc(n * d * sizeof *p); /* as the mixer rounds them */
     for (size_t head = 0; head < heads; head++) {
