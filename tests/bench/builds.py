@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 OUT = Path("build/bench")
-SOURCE = "tests/bench/turns.c"
+SOURCE = "tests/bench/turns.c"  # of each checkout, for the engine's interface is its own
 PICTURES, TEXTS = ("aft-conv-small-224",), ("aft-local-24x256", "aft-local-12x512")
 FIGURES = {**dict.fromkeys(PICTURES, ("batch 1", "batch 8")),
            **dict.fromkeys(TEXTS, ("streams 1", "streams 8", "streams 64", "prompt 512"))}
@@ -31,9 +31,10 @@ WARM_UP, PAIRS_MIN = 3, 7
 def build(tree, name):
     program = OUT / f"turns.{name}"
     command = [os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-fopenmp", "-pthread", "-I", str(tree), "-o",
-               str(program), SOURCE, str(tree / "build/libaftd.a"), *shlex.split(os.environ.get("LIBS", ""))]
+               str(program), str(tree / SOURCE), str(tree / "build/libaftd.a"),
+               *shlex.split(os.environ.get("LIBS", ""))]
     if subprocess.run(shlex.split(command[0]) + command[1:]).returncode != 0:
-        sys.exit(f"{SOURCE} could not be linked with {tree}/build/libaftd.a; has make run there?")
+        sys.exit(f"{tree / SOURCE} could not be linked with {tree}/build/libaftd.a; has make run there?")
     return program
 
 
