@@ -67,12 +67,18 @@ def new_session():
         return json.load(answer)["id"]
 
 
+def is_made_up(given, *remainders):
+    """Is it a name of a length that a real one stands for? Not where it is wrong on purpose: that must stay so."""
+    could_be = isinstance(given, str) and 0 < len(given) <= 64 and not set("/\0") & set(given)
+    return could_be and len(given) % 4 in remainders
+
+
 def name_a_model(context, given):
     if isinstance(given, dict) and "model" not in given and context.operation.path in SEVERAL and len(given) % 2 == 0:
         given["model"] = some_model(context, len(given))
-    if isinstance(given, dict) and isinstance(given.get("model"), str) and len(given["model"]) % 4 != 3:
+    if isinstance(given, dict) and is_made_up(given.get("model"), 0, 1, 2):
         given["model"] = some_model(context, len(given["model"]))
-    if isinstance(given, dict) and isinstance(given.get("session"), str) and len(given["session"]) % 4 in (1, 2):
+    if isinstance(given, dict) and is_made_up(given.get("session"), 1, 2):
         given["session"] = new_session()
     return given
 
@@ -91,10 +97,10 @@ def map_body(context, body):
 def map_path_parameters(context, path_parameters):
     for name in ("model", "name"):
         given = (path_parameters or {}).get(name)
-        if isinstance(given, str) and len(given) % 4 != 3:
+        if is_made_up(given, 0, 1, 2):
             path_parameters[name] = some_model(context, len(given))
     given = (path_parameters or {}).get("session")
-    if isinstance(given, str) and len(given) % 4 != 3:
+    if is_made_up(given, 0, 1, 2):
         path_parameters["session"] = new_session()
     return path_parameters
 
