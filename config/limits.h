@@ -20,7 +20,7 @@
 #define LOG_PATH_MAX 512         /* bytes of a path in a request's line, escapes included */
 #define LOG_FIELD_MAX 160        /* bytes of any other text in a request's line, escapes included */
 #define METRICS_ENDPOINTS_MAX 64 /* rows of the daemon's table of endpoints, each a label */
-#define METRICS_MODELS_MAX 32    /* models that get series of their own; the others share one */
+#define METRICS_MODELS_MAX 256   /* models that get series of their own; the others share one */
 #define METRICS_TEXT_MAX 256     /* bytes of a label's value that we choose: a version, the BLAS's description */
 
 /* ---- model files ---------------------------------------------------------------------------------------- */
@@ -38,7 +38,7 @@
 #define MODEL_LABEL_MAX 256                      /* bytes of one label */
 #define MODEL_CHAT_TEXT_MAX 1024                 /* bytes of one string of a chat_template; usual ones have 30 */
 #define MODEL_CHAT_STOPS_MAX 4                   /* stop strings of a chat_template, beside a request's own */
-#define MODEL_KERNEL_MAX 255                     /* taps a side of aft-conv */
+#define MODEL_KERNEL_MAX 255                     /* taps a side of aft-conv for pictures; for sequences, the context's */
 #define MODEL_PICTURE_SIDE_MAX 4096              /* input.size, input.resize_to: pixels a side */
 #define MODEL_TOKENS_MAX 65536                   /* patches of one picture */
 #define POSITION_BIAS_MAX 60.0                   /* exp(w) and 1/exp(w) stay ordinary float32 numbers */
@@ -134,8 +134,8 @@
 #define METRICS_KEYS_MAX 64   /* keys that get series of their own; the others share one */
 
 /* ---- jobs ------------------------------------------------------------------------------------------------ */
-#define REGISTRY_MODELS_MAX 32 /* models that one daemon serves; each takes a turn in the engine's loop */
-#define BATCHER_LANES_MAX 64   /* the same, and as many again that were replaced but still have requests */
+#define REGISTRY_MODELS_MAX 256 /* models that one daemon serves; each takes a turn in the engine's loop */
+#define BATCHER_LANES_MAX 320   /* the same, and 64 that were replaced but still have requests */
 /* For how long room is kept for a client that was told to come back in a second: in it, or for its model. */
 #define MODEL_AWAITED_NS UINT64_C(10000000000)
 /* For how long a model in use takes no requests, at most, so that another gets its room, and from when on it may do so

@@ -14,31 +14,31 @@
 
 /* Every key besides `type`; mixers whose rows below name it have it. Its constant, its name here and in struct
  * mixer_config, and, by kind:
- *   INTEGER: the largest value; the least is 1. Required; 0 for other mixers.
- *   SIDES:   the largest values; the least are 1. Required: {kh, kw} of pictures, {1, K} of sequences; {1, 1} for
- *            other mixers.
+ *   INTEGER: the least and the largest value. Required; 0 for other mixers.
+ *   SIDES:   the largest values of pictures; the least are 1. Required: {kh, kw} of pictures, {1, K} of sequences,
+ *            where K is at most MODEL_CONTEXT_MAX; {1, 1} for other mixers.
  *   BOOLEAN: its value where it is not given, and for other mixers.
  *
- * window: s, nearer positions have biases. heads: h, a divisor of d. query_gate: sigmoid(q) in front. global:
+ * window: s, nearer positions have biases; 0 is aft-simple, and taken as such. heads: h, a divisor of d. query_gate: sigmoid(q) in front. global:
  * positions beyond the window or kernel count with w = 0. share_value_query: the value is the query, without a
  * projection of its own. */
-#define MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN) \
-    INTEGER(WINDOW, window, MODEL_CONTEXT_MAX) \
-    INTEGER(HEADS, heads, MODEL_DIM_MAX)       \
-    SIDES(KERNEL, kernel, MODEL_KERNEL_MAX)    \
-    BOOLEAN(QUERY_GATE, query_gate, true)      \
-    BOOLEAN(GLOBAL, global, true)              \
+#define MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN)    \
+    INTEGER(WINDOW, window, 0, MODEL_CONTEXT_MAX) \
+    INTEGER(HEADS, heads, 1, MODEL_DIM_MAX)       \
+    SIDES(KERNEL, kernel, MODEL_KERNEL_MAX)       \
+    BOOLEAN(QUERY_GATE, query_gate, true)         \
+    BOOLEAN(GLOBAL, global, true)                 \
     BOOLEAN(SHARE_VALUE_QUERY, share_value_query, false)
 
 enum mixer_option_number {
-#define X(constant, field, value) OPTION_NUMBER_##constant,
+#define X(constant, ...) OPTION_NUMBER_##constant,
     MIXER_OPTIONS(X, X, X)
 #undef X
 };
 
 /* Sets of them. */
 enum mixer_option {
-#define X(constant, field, value) OPTION_##constant = 1 << OPTION_NUMBER_##constant,
+#define X(constant, ...) OPTION_##constant = 1 << OPTION_NUMBER_##constant,
     MIXER_OPTIONS(X, X, X)
 #undef X
 };
@@ -116,7 +116,7 @@ enum mixer_type { MIXERS(X) MIXER_COUNT };
 
 struct mixer_config {
     enum mixer_type type;
-#define INTEGER(constant, field, most) uint32_t field;
+#define INTEGER(constant, field, least, most) uint32_t field;
 #define SIDES(constant, field, most) uint32_t field[2];
 #define BOOLEAN(constant, field, otherwise) bool field;
     MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN)

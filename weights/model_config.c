@@ -127,7 +127,7 @@ uint32_t model_config_span(const struct model_config *c)
 #define SEQUENCES (GENERATORS | BIT(TASK_TEXT_CLASSIFICATION))
 
 static const struct mixer_config mixer_defaults = {
-#define INTEGER(option, field, most) .field = 0,
+#define INTEGER(option, field, least, most) .field = 0,
 #define SIDES(option, field, most) .field = {1, 1},
 #define BOOLEAN(option, field, otherwise) .field = (otherwise),
     MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN)
@@ -155,13 +155,14 @@ struct draft {
 #define PICTURES_SIDES(option, field, most) \
     {#field, INTEGERS(config.mixer.field, 2, 1, most), REQUIRED, .scalar = true, WHERE(option), .tasks = PICTURES},
 #define SEQUENCES_SIDE(option, field, most) \
-    {#field, INTEGERS(config.mixer.field[1], 1, 1, most), REQUIRED, WHERE(option), .tasks = SEQUENCES},
+    {#field, INTEGERS(config.mixer.field[1], 1, 1, MODEL_CONTEXT_MAX), REQUIRED, WHERE(option), .tasks = SEQUENCES},
 
 /* `type` comes first: the other rows apply by it. */
 static const struct key mixer_keys[] = {{"type", WORD(mixer_words, mixer.type), REQUIRED},
                                         {"factorised", .kind = KEY_IGNORED},
                                         {"reparameterised", .kind = KEY_IGNORED},
-#define INTEGER(option, field, most) {#field, INTEGERS(config.mixer.field, 1, 1, most), REQUIRED, WHERE(option)},
+#define INTEGER(option, field, least, most) \
+    {#field, INTEGERS(config.mixer.field, 1, least, most), REQUIRED, WHERE(option)},
 #define SIDES(option, field, most) PICTURES_SIDES(option, field, most) SEQUENCES_SIDE(option, field, most)
 #define BOOLEAN(option, field, otherwise) {#field, FLAG(mixer.field), WHERE(option)},
                                         MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN)
@@ -254,6 +255,20 @@ static enum status check_heads_and_width(const struct draft *d, const char *path
     return OK;
 }
 
+/* A window of 0 leaves aft-local no biases, which is aft-simple (Zhai et al. 2021, table 5). */
+static enum status settle_window(struct model_config *c, const char *path, struct error *err)
+{
+    if (c->mixer.type != MIXER_AFT_LOCAL || c->mixer.window != 0)
+        return OK;
+    if (!c->mixer.global)
+        return error_set_param(err, ERR_FORMAT, "mixer.window",
+                               "%s: mixer.window is 0, expected at least 1 where mixer.global is false: no position "
+                               "would count",
+                               path);
+    c->mixer.type = MIXER_AFT_SIMPLE;
+    return OK;
+}
+
 static enum status check_task(const struct model_config *c, json_t *root, const char *path, struct error *err)
 {
     const uint32_t task = BIT(c->task);
@@ -309,6 +324,8 @@ static enum status read_draft(struct draft *d, json_t *root, const struct key_re
         st = check_task(c, root, r->path, err);
     if (st == OK)
         st = check_heads_and_width(d, r->path, err);
+    if (st == OK)
+        st = settle_window(c, r->path, err);
     if (st == OK && c->input == INPUT_IMAGE)
         st = check_picture(c, r->path, err);
     if (st == OK && chat_template_exists(&c->chat))

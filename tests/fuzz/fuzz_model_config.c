@@ -52,7 +52,8 @@ static void check_config(const struct model_config *c)
     fuzz_check(c->hidden % c->dim == 0, "the hidden width is a multiple of dim");
     fuzz_check(c->norm_eps > 0.0f && c->norm_eps <= 1.0f, "norm_eps is in its bounds");
     fuzz_check(c->mixer.heads == 0 || c->dim % c->mixer.heads == 0, "heads divide dim");
-    fuzz_check(in_range(c->mixer.kernel[0], MODEL_KERNEL_MAX) && in_range(c->mixer.kernel[1], MODEL_KERNEL_MAX),
+    fuzz_check(in_range(c->mixer.kernel[0], MODEL_KERNEL_MAX) &&
+                   in_range(c->mixer.kernel[1], c->input == INPUT_IMAGE ? MODEL_KERNEL_MAX : MODEL_CONTEXT_MAX),
                "the kernel is in its bounds");
     fuzz_check(c->mixer.type != MIXER_AFT_LOCAL || in_range(c->mixer.window, MODEL_CONTEXT_MAX),
                "the window is in its bounds");

@@ -304,18 +304,18 @@ static void a_folder_of_more_than_can_be_served_changes_nothing(void **state)
     struct reply r;
     (void)state;
     for (int i = 0; i < REGISTRY_MODELS_MAX; i++) {
-        (void)snprintf(name, sizeof name, "m%02d", i);
+        (void)snprintf(name, sizeof name, "m%03d", i);
         model_folder_put(models_folder, name, TEXT_A);
     }
     administration_start(NULL, NULL);
-    char *text = model_text("m00");
+    char *text = model_text("m000");
     model_folder_put(models_folder, "one-more", TEXT_A);
     admin_post("/admin/config/reload", "", &r);
-    reply_assert_error(&r, 422, "file_refused", NULL, "more than 32 models");
+    reply_assert_error(&r, 422, "file_refused", NULL, "more than 256 models");
     reply_clear(&r);
-    model_folder_drop(models_folder, "m01"); /* whose model is still served */
-    admin_act_badly("one-more", "load", 422, "file_refused", "more than 32 models");
-    model_assert_writes("m01", text);
+    model_folder_drop(models_folder, "m001"); /* whose model is still served */
+    admin_act_badly("one-more", "load", 422, "file_refused", "more than 256 models");
+    model_assert_writes("m001", text);
     free(text);
     daemon_stop(&administered);
 }

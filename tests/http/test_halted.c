@@ -204,7 +204,7 @@ static void a_model_finds_no_place_while_all_are_taken(void **state)
     for (int i = 1; i < BATCHER_LANES_MAX; i++)
         admin_act_well("text", "reload");
     admin_act("text", "reload", 503, &r);
-    assert_error("/admin/models/text", &r, 503, "unavailable", "all 64 places are taken");
+    assert_error("/admin/models/text", &r, 503, "unavailable", "all 320 places are taken");
     reply_clear(&r);
     halt_end(&halt);
     free(model_text("text")); /* the one before serves on */

@@ -39,7 +39,7 @@ def add_block(p, rng, n, cfg, T, key_gain, bias_shift):
         add_linear(p, rng, n + ".mixer.v", d, d)
     if kind != "simple-attention":
         add_linear(p, rng, n + ".mixer.out", d, d)
-    if kind in ("aft-full", "aft-local"):
+    if kind == "aft-full" or mx.get("window", 0) > 0:
         if mx.get("factorised", True):
             p[n + ".mixer.pos_u"] = rand(rng, T, 8, scale=0.7)
             p[n + ".mixer.pos_v"] = rand(rng, T, 8, scale=0.7)
@@ -153,6 +153,8 @@ CASES = {
     "text-fastformer-own-value": (text_cfg({"type": "fastformer", "heads": 4}, "text-classification"), {}),
     "text-simple-attention": (text_cfg({"type": "simple-attention", "heads": 4}, "text-classification"), {}),
     "text-attention": (text_cfg({"type": "attention", "heads": 4}, "text-classification"), {}),
+    "lm-local-0": (text_cfg({"type": "aft-local", "window": 0}), {}),
+    "lm-conv-k256": (text_cfg({"type": "aft-conv", "heads": 4, "kernel": 256}, context=260, dim=16, depth=1), {}),
 }
 
 

@@ -128,7 +128,7 @@ def position_bias(p, name, T, cfg, causal):
         w = p[name + ".pos_u"][:T] @ p[name + ".pos_v"][:T].T
     elif name + ".pos_bias" in p:
         w = p[name + ".pos_bias"][:T, :T].copy()
-    elif cfg["type"] == "aft-simple":
+    elif cfg["type"] == "aft-simple" or cfg["window"] == 0:
         w = np.zeros((T, T))
     else:
         raise ValueError(name + " has neither pos_u, pos_v nor pos_bias")

@@ -42,6 +42,24 @@ def test_defaults():
     assert json.loads(to_json(config))["input"]["resize_to"] == 8  # the shorter side
 
 
+def test_a_window_of_0_is_aft_simple():
+    told = json.loads(to_json(tiny_config("text-generation", "aft-local")))
+    told["mixer"]["window"] = 0
+    assert from_json(json.dumps(told)).mixer.type == "aft-simple"
+    told["mixer"]["global"] = False
+    with pytest.raises(ConfigError, match="mixer.window is 0, expected 1 or more where mixer.global is false"):
+        from_json(json.dumps(told))
+
+
+def test_a_causal_kernel_may_be_as_wide_as_the_context():
+    told = json.loads(to_json(tiny_config("text-generation", "aft-conv")))
+    told["mixer"]["kernel"] = 65536
+    assert from_json(json.dumps(told)).mixer.kernel == (65536,)
+    told["mixer"]["kernel"] = 65537
+    with pytest.raises(ConfigError, match="mixer.kernel is .65537,., expected K, an integer 1..65536"):
+        from_json(json.dumps(told))
+
+
 def test_class_token_is_counted():
     assert tiny_config("image-classification", "aft-full", pooling="class-token").tokens == 17
     assert tiny_config("text-classification", "aft-full", pooling="class-token").tokens == 12
@@ -86,7 +104,7 @@ REFUSED = [  # (task, mixer, key, value, what the message has)
     ("text-generation", "aft-local", "mixer.type", "mamba", "mixer.type is 'mamba'"),
     ("text-generation", "aft-local", "mixer.type", MISSING, "mixer.type is missing"),
     ("text-generation", "aft-local", "mixer.window", MISSING, "mixer.window is missing"),
-    ("text-generation", "aft-local", "mixer.window", 0, "mixer.window is 0"),
+    ("text-generation", "aft-local", "mixer.window", -1, "mixer.window is -1, expected an integer 0..65536"),
     ("text-generation", "aft-local", "mixer.query_gate", "no", "mixer.query_gate is 'no', expected true or false"),
     ("text-generation", "attention", "mixer.type", "sima", "mixer.type is 'sima', expected a mixer with a causal form"),
     ("text-generation", "attention", "mixer.heads", MISSING, "mixer.heads is missing"),

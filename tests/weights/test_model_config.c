@@ -206,6 +206,14 @@ static void sequences_are_read(void **state)
     assert_int_equal(c.mixer.kernel[1], 16);
     model_config_clear(&c);
 
+    c = read_good(TEXT, "{\"mixer\":{\"type\":\"aft-conv\",\"window\":null,\"heads\":32,\"kernel\":3072}}", NULL);
+    assert_int_equal(c.mixer.kernel[1], 3072);
+    model_config_clear(&c);
+
+    c = read_good(TEXT, "{\"mixer\":{\"window\":0}}", NULL);
+    assert_int_equal(c.mixer.type, MIXER_AFT_SIMPLE);
+    model_config_clear(&c);
+
     c = read_good(CLASSIFIER, "{\"pooling\":\"class-token\",\"mixer\":{\"share_value_query\":true}}", NULL);
     assert_int_equal(c.pooling, POOLING_CLASS_TOKEN);
     assert_true(c.mixer.share_value_query);
@@ -322,10 +330,14 @@ static const struct {
     {IMAGE, "{\"mixer\":{\"kernel\":[3,257]}}", "mixer.kernel", "mixer.kernel[1] is 257"},
     {IMAGE, "{\"mixer\":{\"query_gate\":\"no\"}}", "mixer.query_gate", "expected true or false"},
     {IMAGE, "{\"mixer\":{\"global\":0}}", "mixer.global", "expected true or false"},
-    {TEXT, "{\"mixer\":{\"window\":null}}", "mixer.window", "mixer.window is missing, expected an integer 1..65536"},
-    {TEXT, "{\"mixer\":{\"window\":0}}", "mixer.window", "mixer.window is 0"},
+    {TEXT, "{\"mixer\":{\"window\":null}}", "mixer.window", "mixer.window is missing, expected an integer 0..65536"},
+    {TEXT, "{\"mixer\":{\"window\":-1}}", "mixer.window", "mixer.window is -1"},
+    {TEXT, "{\"mixer\":{\"window\":0,\"global\":false}}", "mixer.window",
+     "mixer.window is 0, expected at least 1 where mixer.global is false"},
     {TEXT, "{\"mixer\":{\"type\":\"aft-conv\",\"heads\":4,\"kernel\":[1,5]}}", "mixer.kernel",
-     "mixer.kernel is a list of 2, expected an integer 1..255"},
+     "mixer.kernel is a list of 2, expected an integer 1..65536"},
+    {TEXT, "{\"mixer\":{\"type\":\"aft-conv\",\"heads\":4,\"kernel\":65537}}", "mixer.kernel",
+     "mixer.kernel is 65537, expected an integer 1..65536"},
     {TEXT, "{\"mixer\":{\"type\":\"attention\",\"heads\":3}}", "mixer.heads", "mixer.heads is 3, expected a divisor"},
     {TEXT, "{\"mixer\":{\"type\":\"sima\",\"heads\":4}}", "mixer.type",
      "mixer.type is \"sima\", which has no causal form: it cannot serve the task text-generation"},

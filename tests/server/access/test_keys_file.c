@@ -107,7 +107,7 @@ static void a_file_may_hold_no_key(void **state)
     "away, and make new keys with aft key add NAME --file FILE"
 #define BAD_HASH "key \"x\", sha256: expected 32 bytes in hexadecimal"
 #define BAD_APIS "key \"x\", apis: expected a list of native, openai, inference, admin"
-#define BAD_MODELS "key \"x\", models: expected a list of 1 to 32 different names, or [\"*\"]"
+#define BAD_MODELS "key \"x\", models: expected a list of 1 to 256 different names, or [\"*\"]"
 #define BAD_REQUESTS "key \"x\", requests_per_s: expected 0, or 0.001 to 1e9"
 #define BAD_BYTES "key \"x\", bytes_per_s: expected 0, or 0.001 to 1e9"
 #define BAD_PRIORITY "key \"x\", priority_max: expected \"normal\", \"high\" or a whole number from 0 to 100"
@@ -309,7 +309,7 @@ static void as_many_models_are_taken_as_are_served(void **state)
     temp_write(path, text, strlen(text));
     assert_int_equal(keys_file_read(&f, path, NULL), OK);
     assert_int_equal(f.keys[0].model_count, REGISTRY_MODELS_MAX);
-    assert_string_equal(f.keys[0].models[REGISTRY_MODELS_MAX - 1], "31");
+    assert_string_equal(f.keys[0].models[REGISTRY_MODELS_MAX - 1], "255");
     keys_file_clear(&f);
     free(text);
     text = with_models(REGISTRY_MODELS_MAX + 1);

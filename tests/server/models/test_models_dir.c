@@ -216,14 +216,14 @@ static void as_many_are_found_as_can_be_served(void **state)
     char name[16];
     (void)state;
     for (int i = 1; i <= REGISTRY_MODELS_MAX; i++) {
-        (void)snprintf(name, sizeof name, "m%02d", i);
+        (void)snprintf(name, sizeof name, "m%03d", i);
         make_model(name);
     }
     assert_int_equal(models_dir_scan(all, &count, dir, NULL), OK);
     assert_int_equal(count, REGISTRY_MODELS_MAX);
-    assert_string_equal(all[count - 1].name, "m32");
-    make_model("m33");
-    expect_refusal(dir, ERR_CONFIG, "", ": more than 32 models");
+    assert_string_equal(all[count - 1].name, "m256");
+    make_model("m257");
+    expect_refusal(dir, ERR_CONFIG, "", ": more than 256 models");
 }
 
 /* ---- one model -------------------------------------------------------------------------------------------------- */

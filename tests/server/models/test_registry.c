@@ -384,16 +384,16 @@ static void as_many_are_known_as_there_is_room_for(void **state)
     struct error err;
     char name[16];
     for (int i = REGISTRY_MODELS_MAX; i > 0; i--) {
-        (void)snprintf(name, sizeof name, "m%02d", i);
+        (void)snprintf(name, sizeof name, "m%03d", i);
         put(r, name, MODEL_IDLE, TASK_TEXT_GENERATION);
     }
-    const struct found_model more = found("m99", 0), known = found("m32", 7);
+    const struct found_model more = found("m999", 0), known = found("m256", 7);
     struct hosted_model *e = party_model();
     assert_int_equal(registry_put(r, &more, MODEL_LOADED, TASK_TEXT_GENERATION, e, &err), ERR_CONFIG);
-    assert_string_equal(err.message, "models/m99: more than 32 models");
+    assert_string_equal(err.message, "models/m999: more than 256 models");
     assert_int_equal(hosted_model_users(e), 1); /* nothing was taken */
     assert_int_equal(registry_put(r, &known, MODEL_LOADED, TASK_TEXT_GENERATION, e, &err), OK);
-    assert_ptr_equal(loaded(r, "m32"), e);
+    assert_ptr_equal(loaded(r, "m256"), e);
 }
 
 static void a_size_is_that_of_the_same_files(void **state)

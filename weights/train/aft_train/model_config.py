@@ -34,7 +34,7 @@ class MixerConfig:
 
     type: str
     heads: int = 1
-    window: int = 0  # aft-local: w is kept where abs(t - t') < window
+    window: int = None  # aft-local: w is kept where abs(t - t') < window; 0 is aft-simple, and becomes that
     kernel: tuple = ()  # aft-conv: (K,) or (kh, kw)
     query_gate: bool = True
     global_sum: bool = True  # "global": false makes w minus infinity outside the window
@@ -68,6 +68,8 @@ class ModelConfig:
 
     def __post_init__(self):
         check(self)
+        if self.mixer.type == "aft-local" and self.mixer.window == 0:  # AFT table 5
+            self.mixer = dataclasses.replace(self.mixer, type="aft-simple")
 
     @property
     def causal(self):
@@ -95,8 +97,8 @@ def expect(ok, key, value, wanted):
         raise ConfigError(f"config.json: {key} is {'missing' if value is None else repr(value)}, expected {wanted}")
 
 
-def is_count(value, most):
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+def is_count(value, most, least=1):
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def check(c):
@@ -117,11 +119,13 @@ def check(c):
     expect(not (c.causal and m.type in NOT_CAUSAL_MIXERS), "mixer.type", m.type,
            f"a mixer with a causal form for {c.task}")
     if m.type == "aft-local":
-        expect(is_count(m.window, CONTEXT_MAX), "mixer.window", m.window, f"an integer 1..{CONTEXT_MAX}")
+        expect(is_count(m.window, CONTEXT_MAX, least=0), "mixer.window", m.window, f"an integer 0..{CONTEXT_MAX}")
+        expect(m.window > 0 or m.global_sum, "mixer.window", m.window, "1 or more where mixer.global is false")
     if m.type == "aft-conv":
-        wanted = 2 if TASKS[c.task] == "image" else 1
-        expect(len(m.kernel) == wanted and all(is_count(k, KERNEL_MAX) for k in m.kernel), "mixer.kernel", m.kernel,
-               f"{'K or [kh, kw]' if wanted == 2 else 'K'}, integers 1..{KERNEL_MAX}")
+        sides, most, wanted = (2, KERNEL_MAX, "K or [kh, kw], integers") if TASKS[c.task] == "image" else (
+            1, CONTEXT_MAX, "K, an integer")
+        expect(len(m.kernel) == sides and all(is_count(k, most) for k in m.kernel), "mixer.kernel", m.kernel,
+               f"{wanted} 1..{most}")
         expect(not (c.task == "image-classification" and c.pooling == "class-token"), "pooling", c.pooling,
                '"mean" with aft-conv: a class token has no place in the grid')
     if c.causal:
@@ -231,7 +235,7 @@ def from_json(text):
     if isinstance(kernel, int):
         kernel = [kernel, kernel] if kind == "image" else [kernel]
     mixer = MixerConfig(
-        type=m["type"], heads=m.get("heads", 1), window=m.get("window", 0), kernel=tuple(kernel),
+        type=m["type"], heads=m.get("heads", 1), window=m.get("window"), kernel=tuple(kernel),
         query_gate=m.get("query_gate", True), global_sum=m.get("global", True),
         share_value_query=m.get("share_value_query", False), factorised=m.get("factorised", True),
         reparameterised=m.get("reparameterised", True))
