@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "config/limits.h"
 
@@ -103,18 +104,6 @@ static enum status fold_conv(float *w, const struct fold_source *s, const struct
 
 /* ---- aft-full, aft-local ---------------------------------------------------------------------------------------- */
 
-static double bias_at(const struct fold_source *s, uint32_t context, uint32_t t, uint32_t other)
-{
-    const uint32_t n = s->factors;
-    double sum = 0.0;
-
-    if (s->pos_bias != NULL)
-        return s->pos_bias[(size_t)t * context + other];
-    for (uint32_t i = 0; i < n; i++)
-        sum += (double)s->pos_u[(size_t)t * n + i] * s->pos_v[(size_t)other * n + i];
-    return sum;
-}
-
 static enum status check_form(const struct fold_source *s, struct error *err)
 {
     const bool factorised = s->pos_u != NULL || s->pos_v != NULL;
@@ -133,38 +122,123 @@ static enum status check_form(const struct fold_source *s, struct error *err)
     return check_both(s, "pos_u", s->pos_u, "pos_v", s->pos_v, err);
 }
 
-static enum status fold_pair(float *out, const struct fold_source *s, uint32_t tokens, uint32_t t, uint32_t other,
-                             struct error *err)
-{
-    const double w = bias_at(s, tokens, t, other);
+/* Biases of rows times columns of positions: a tile of the second factors stays in a processor's first cache while it
+ * meets TILE_ROWS of the first. */
+enum { TILE_ROWS = 64, TILE_COLUMNS = 16 };
 
-    if (!bias_is_ordinary(w)) {
-        const struct tensor_name name = name_of(s, s->pos_bias != NULL ? "pos_bias" : "pos_u");
-        return error_set_param(err, ERR_FORMAT, name.text, "%s%s: the position bias at [%u, %u] is %g, expected %g..%g",
-                               name.text, s->pos_bias != NULL ? "" : " times pos_v", t, other, w, -POSITION_BIAS_MAX,
-                               POSITION_BIAS_MAX);
+struct tile_row {
+    double numbers[TILE_COLUMNS];
+};
+
+struct pairs {
+    const struct fold_source *s;
+    float *out; /* [tokens, width]: causal, a row has the bias of each lag; else that of each other position */
+    struct tile_row *tile; /* [factors], of pos_v; NULL: pos_bias has them all */
+    uint32_t tokens, span, width;
+    bool causal;
+};
+
+static uint32_t distance(uint32_t t, uint32_t other)
+{
+    return t > other ? t - other : other - t;
+}
+
+static bool has_bias(const struct pairs *p, uint32_t t, uint32_t other)
+{
+    return distance(t, other) < p->span && !(p->causal && other > t);
+}
+
+static void load_tile(const struct pairs *p, uint32_t first, uint32_t columns)
+{
+    const uint32_t n = p->s->factors;
+
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = 0; j < TILE_COLUMNS; j++)
+            p->tile[i].numbers[j] = j < columns ? p->s->pos_v[(size_t)(first + j) * n + i] : 0.0;
+}
+
+/* w(t, first + j), each added up in the order of the factors. Products of two float32 are exact in double. */
+static struct tile_row multiply_tile(const struct pairs *p, uint32_t t)
+{
+    const uint32_t n = p->s->factors;
+    struct tile_row sums = {{0.0}};
+
+    for (uint32_t i = 0; i < n; i++) {
+        const double u = p->s->pos_u[(size_t)t * n + i];
+        const struct tile_row *v = &p->tile[i];
+#pragma GCC unroll 16
+        for (uint32_t j = 0; j < TILE_COLUMNS; j++)
+            sums.numbers[j] += u * v->numbers[j];
     }
-    *out = (float)w;
+    return sums;
+}
+
+static enum status refuse_pair(const struct fold_source *s, uint32_t t, uint32_t other, double w, struct error *err)
+{
+    const struct tensor_name name = name_of(s, s->pos_bias != NULL ? "pos_bias" : "pos_u");
+
+    return error_set_param(err, ERR_FORMAT, name.text, "%s%s: the position bias at [%u, %u] is %g, expected %g..%g",
+                           name.text, s->pos_bias != NULL ? "" : " times pos_v", t, other, w, -POSITION_BIAS_MAX,
+                           POSITION_BIAS_MAX);
+}
+
+/* The biases of position t with those from `first` on that have some. */
+static enum status fold_row(const struct pairs *p, uint32_t t, uint32_t first, uint32_t columns, struct error *err)
+{
+    const struct tile_row products = p->tile != NULL ? multiply_tile(p, t) : (struct tile_row){{0.0}};
+
+    for (uint32_t j = 0; j < columns; j++) {
+        const uint32_t other = first + j;
+        if (!has_bias(p, t, other))
+            continue;
+        const double w = p->tile != NULL ? products.numbers[j] : p->s->pos_bias[(size_t)t * p->tokens + other];
+        if (!bias_is_ordinary(w))
+            return refuse_pair(p->s, t, other, w, err);
+        p->out[(size_t)t * p->width + (p->causal ? t - other : other)] = (float)w;
+    }
     return OK;
 }
 
-/* Causal, a row has the bias of each lag; else that of each other position. */
+/* All those of the positions from `row` on, TILE_ROWS of them or what is left. */
+static enum status fold_rows(const struct pairs *p, uint32_t row, float none, struct error *err)
+{
+    const uint32_t end = p->tokens - row < TILE_ROWS ? p->tokens : row + TILE_ROWS, before = p->span - 1;
+    const uint32_t stop = p->causal ? end : p->tokens - end < before ? p->tokens : end + before;
+    enum status st = OK;
+
+    for (size_t i = (size_t)row * p->width; i < (size_t)end * p->width; i++)
+        p->out[i] = none;
+    for (uint32_t first = row < before ? 0 : row - before; first < stop; first += TILE_COLUMNS) {
+        const uint32_t columns = stop - first < TILE_COLUMNS ? stop - first : TILE_COLUMNS;
+        if (p->tile != NULL)
+            load_tile(p, first, columns);
+        for (uint32_t t = row; t < end && st == OK; t++)
+            st = fold_row(p, t, first, columns, err);
+        if (st != OK)
+            return st;
+    }
+    return OK;
+}
+
 static enum status fold_pairs(float *out, const struct fold_source *s, const struct model_config *c, struct error *err)
 {
-    const uint32_t tokens = model_config_tokens(c), span = model_config_span(c);
-    const bool causal = model_config_causal(c);
-    const uint32_t width = causal ? span : tokens;
-    const float none = causal || c->mixer.global ? 0.0f : -INFINITY;
+    struct pairs p = {.s = s,
+                      .out = out,
+                      .tokens = model_config_tokens(c),
+                      .span = model_config_span(c),
+                      .causal = model_config_causal(c)};
+    const float none = p.causal || c->mixer.global ? 0.0f : -INFINITY;
 
+    p.width = p.causal ? p.span : p.tokens;
     enum status st = check_form(s, err);
-    for (uint32_t t = 0; t < tokens; t++)
-        for (uint32_t i = 0; i < width && st == OK; i++) {
-            const bool has_bias = causal ? i <= t : (t > i ? t - i : i - t) < span;
-            float *w = out + (size_t)t * width + i;
-            *w = none;
-            if (has_bias)
-                st = fold_pair(w, s, tokens, t, causal ? t - i : i, err);
-        }
+    if (st == OK && s->pos_bias == NULL) {
+        p.tile = malloc(sizeof *p.tile * s->factors);
+        if (p.tile == NULL)
+            st = error_set(err, ERR_NOMEM, "not enough memory to multiply the factors of position biases");
+    }
+    for (uint32_t row = 0; row < p.tokens && st == OK; row += TILE_ROWS)
+        st = fold_rows(&p, row, none, err);
+    free(p.tile);
     return st;
 }
 

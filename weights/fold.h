@@ -26,7 +26,7 @@ uint64_t fold_floats(const struct model_config *c);
  * aft-full and aft-local, eq. 7 of Zhai et al. 2021: w(t, t') = u_t . v_t', or pos_bias[t][t']; causal, kept for
  * 0 <= t - t' < span; else for all of [T, T], with what model_types.h says beyond aft-local's window.
  * Errors: ERR_FORMAT naming the tensor: a form that is incomplete or given twice, a gain on a kernel without spread,
- * a bias outside -POSITION_BIAS_MAX..POSITION_BIAS_MAX. */
+ * a bias outside -POSITION_BIAS_MAX..POSITION_BIAS_MAX; ERR_NOMEM. */
 enum status fold_block(struct block_weights *b, float *out, const struct fold_source *s, const struct model_config *c,
                        struct error *err);
 

@@ -37,8 +37,8 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
     const struct aft_block *own = b->mixing;
     size_t n;
     const float *biases = biases_of(e, bw, &n);
-    for (size_t i = 0; biases != NULL && i < n; i++)
-        own->biases[i] = own->exact ? biases[i] : (float)exp((double)biases[i]);
+    for (size_t i = 0; biases != NULL && i < n; i++) /* most of a causal matrix is 0: lags before the beginning */
+        own->biases[i] = own->exact ? biases[i] : biases[i] == 0.0f ? 1.0f : (float)exp((double)biases[i]);
 }
 
 /* ---- biases to look at ------------------------------------------------------------------------------------------ */

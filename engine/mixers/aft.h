@@ -25,7 +25,7 @@ static inline bool aft_needs_exact(const float *bias, size_t n, bool global)
 {
     float largest = 0.0f;
     for (size_t i = 0; i < n; i++)
-        largest = fmaxf(largest, fabsf(bias[i]));
+        largest = fabsf(bias[i]) > largest ? fabsf(bias[i]) : largest; /* fmaxf would be a call */
     return !global || largest > BIAS_FACTORED;
 }
 
