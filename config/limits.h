@@ -38,7 +38,7 @@
 #define MODEL_LABEL_MAX 256                      /* bytes of one label */
 #define MODEL_CHAT_TEXT_MAX 1024                 /* bytes of one string of a chat_template; usual ones have 30 */
 #define MODEL_CHAT_STOPS_MAX 4                   /* stop strings of a chat_template, beside a request's own */
-#define MODEL_KERNEL_MAX 255                     /* taps a side of aft-conv for pictures; for sequences, the context's */
+#define MODEL_KERNEL_MAX 255                     /* taps a side of aft-conv for pictures; of sequences as T */
 #define MODEL_PICTURE_SIDE_MAX 4096              /* input.size, input.resize_to: pixels a side */
 #define MODEL_TOKENS_MAX 65536                   /* patches of one picture */
 #define POSITION_BIAS_MAX 60.0                   /* exp(w) and 1/exp(w) stay ordinary float32 numbers */

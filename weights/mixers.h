@@ -19,9 +19,9 @@
  *            where K is at most MODEL_CONTEXT_MAX; {1, 1} for other mixers.
  *   BOOLEAN: its value where it is not given, and for other mixers.
  *
- * window: s, nearer positions have biases; 0 is aft-simple, and taken as such. heads: h, a divisor of d. query_gate: sigmoid(q) in front. global:
- * positions beyond the window or kernel count with w = 0. share_value_query: the value is the query, without a
- * projection of its own. */
+ * window: s, nearer positions have biases; 0 is aft-simple, and taken as such. heads: h, a divisor of d. query_gate:
+ * sigmoid(q) in front. global: positions beyond the window or kernel count with w = 0. share_value_query: the value is
+ * the query, without a projection of its own. */
 #define MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN)    \
     INTEGER(WINDOW, window, 0, MODEL_CONTEXT_MAX) \
     INTEGER(HEADS, heads, 1, MODEL_DIM_MAX)       \

@@ -40,8 +40,8 @@ enum { STATUSES(X) SUCCESSES(SUCCESS) STATUS_OTHER, STATUS_LABELS };
 #undef SUCCESS
 enum { ENDPOINT_OTHER = METRICS_ENDPOINTS_MAX, ENDPOINT_LABELS };
 
-/* How many series a set of labels can have. A page of memory is taken by the first of them that counts: the megabytes of
- * {endpoint,model} are mostly never there, as a model is asked for at the endpoints of its task. */
+/* How many series a set of labels can have. A page of memory is taken by the first of them that counts: the megabytes
+ * of {endpoint,model} are mostly never there: a model is asked for at the endpoints of its task. */
 enum {
     SERIES_NONE = 1,
     SERIES_IF_TOLD = 1,

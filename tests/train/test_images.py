@@ -106,6 +106,14 @@ def test_an_epoch_has_every_picture_once(folder):
     assert sorted(seen[:40]) == sorted(seen[40:]) == list(range(40)) and seen[:40] != seen[40:]
 
 
+def test_with_repeats_an_epoch_has_so_many_of_each_of_a_part_of_the_pictures():
+    epochs = [images.epoch_order(1, epoch, 40, 3).tolist() for epoch in range(2)]
+    for order in epochs:
+        counts = [order.count(i) for i in set(order)]
+        assert len(order) == 40 and sorted(counts) == [1] + [3] * 13
+    assert set(epochs[0]) != set(epochs[1])
+
+
 def test_without_changes_pictures_or_their_mirror_images_are_learnt_as_the_daemon_sees_them(folder):
     model = tiny_model("image-classification", "aft-conv", resize_to=10, labels=["green", "red"])
     x, target = images.Batches(read_pictures(folder), model, dict(SHAPE, shift=0, smoothing=0.2),
@@ -196,8 +204,9 @@ def test_a_converted_deit_is_fine_tuned(folder, tmp_path):
     start, run = tmp_path / "start", tmp_path / "run"
     assert convert.main(["deit", str(tmp_path / "deit.safetensors"), str(start), "--to", "aft-conv", "--heads", "2",
                          "--conv-heads", "4", "--kernel", "5"]) == 0
-    arguments = [folder, "--preset", "deit-tiny", "--init", str(start), "--batch", "4", "--steps", "2", "--warmup", "1",
-                 "--threads", "1", "--train-dtype", "f32", "--lr", "1e-6", "--ema", "0", "--run", str(run)]
+    arguments = [folder, "--preset", "aft-conv-tiny-32-11", "--init", str(start), "--batch", "4", "--steps", "2",
+                 "--warmup", "1", "--threads", "1", "--train-dtype", "f32", "--lr", "1e-6", "--ema", "0",
+                 "--run", str(run)]
     assert images.main(arguments) == 0
     assert check(run / "model")[0] < 1e-5
     told = json.loads((run / "run.json").read_text())
@@ -334,7 +343,7 @@ def test_a_worker_that_was_killed_is_noticed(folder):
     (["--kernel", "0"], "mixer.kernel is (0, 0)"), (["--kernel", "256"], "mixer.kernel"),
     (["--mixer", "sima", "--kernel", "3"], "--kernel 3 is for aft-conv, not for sima"),
     (["--window", "3"], "--window 3 is for aft-local, not for aft-conv"),
-    (["--mixer", "aft-local", "--window", "0"], "mixer.window is 0"), (["--std", "1", "1", "0"], "input.std"),
+    (["--mixer", "aft-local", "--window", "-1"], "mixer.window is -1"), (["--std", "1", "1", "0"], "input.std"),
     (["--mean", "nan", "0", "0"], "input.mean"), (["--resize-to", "-1"], "input.resize_to is -1"),
     (["--shift", "-1"], "--shift is -1, expected 0 to"), (["--rand-augment", "-1"], "--rand-augment is -1"),
     (["--erase", "1.5"], "--erase is 1.5, expected 0 to 1"), (["--mixup", "nan"], "--mixup is nan"),

@@ -64,6 +64,19 @@ def test_the_rate_rises_stays_and_falls_to_the_end():
         assert schedule(recipe, step) == pytest.approx(factor), step
 
 
+def test_a_rate_that_falls_as_the_root_is_highest_after_its_warm_up():
+    """Vaswani et al. 2017, eq. 3, relative to its highest."""
+    recipe = Recipe(steps=4000, batch=1, lr=1.0, warmup=100, schedule="root")
+    for step, factor in ((0, 0.01), (49, 0.5), (99, 1.0), (399, 0.5), (2499, 0.2)):
+        assert schedule(recipe, step) == pytest.approx(factor), step
+
+
+def test_a_rate_that_falls_as_a_cosine_ends_at_a_hundredth():
+    recipe = Recipe(steps=300, batch=1, lr=1.0, warmup=5, schedule="cosine")
+    for step, factor in ((0, 0.2), (4, 1.0), (100, 0.7525), (150, 0.505), (200, 0.2575), (300, 0.01)):
+        assert schedule(recipe, step) == pytest.approx(factor, abs=1e-3), step
+
+
 def test_without_warm_up_or_fall_the_rate_is_flat():
     recipe = Recipe(steps=100, batch=1, lr=1.0, warmup=0, decay=0.0)
     assert {schedule(recipe, step) for step in range(100)} == {1.0}

@@ -103,7 +103,7 @@ def test_too_little_text_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("wrong, wanted", [
-    (["--window", "0"], "mixer.window is 0"), (["--depth", "0"], "depth is 0"), (["--dim", "0"], "dim is 0"),
+    (["--window", "-1"], "mixer.window is -1"), (["--depth", "0"], "depth is 0"), (["--dim", "0"], "dim is 0"),
     (["--context", "0"], "input.context is 0"), (["--heads", "2"], "--heads 2 is for"),
     (["--kernel", "2"], "--kernel 2 is for aft-conv"), (["--threads", "9999"], "--threads is 9999, expected at most"),
     (["--seed", "99999999999999999"], "--seed is 99999999999999999, expected at most"),

@@ -2,10 +2,10 @@
 import torch
 
 from aft_train.model import Model
-from aft_train.model_config import CAUSAL_TASKS, MIXERS, NOT_CAUSAL_MIXERS, TASKS, MixerConfig, ModelConfig
+from aft_train.model_config import CAUSAL_MIXERS, CAUSAL_TASKS, MIXERS, TASKS, MixerConfig, ModelConfig
 
 KINDS = [(task, mixer) for task in TASKS for mixer in MIXERS
-         if task not in CAUSAL_TASKS or mixer not in NOT_CAUSAL_MIXERS]
+         if task not in CAUSAL_TASKS or mixer in CAUSAL_MIXERS]
 
 
 def tiny_config(task="text-generation", mixer="aft-local", *, dim=8, depth=2, **more):

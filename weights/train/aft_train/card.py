@@ -55,7 +55,8 @@ def schedule(recipe):
     rise = f"{recipe.warmup} steps"
     if recipe.minutes:
         rise = f"over the first {recipe.warmup / recipe.steps:.0%} of the time"
-    fall = f"falling to 0 over the last {recipe.decay:.0%}" if recipe.decay else "then constant"
+    line = f"falling to 0 over the last {recipe.decay:.0%}" if recipe.decay else "then constant"
+    fall = {"line": line, "cosine": "then half a cosine", "root": "then as 1 / sqrt(step)"}[recipe.schedule]
     return f"learning rate {recipe.lr:g} (warm-up {rise}, {fall})"
 
 

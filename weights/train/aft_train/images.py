@@ -1,9 +1,7 @@
 """Train a picture classifier: aft-train pictures PICTURES --minutes 2, or --run FOLDER.
 
 PICTURES is a folder of class folders or a tar of one. The preset `quick` is for minutes, `demo` for small pictures and
-one processor, and `small` for more time. `deit-tiny` and `deit-small` are DeiT's recipe (Touvron et al. 2021, table 9),
-with which the AFT paper trained its AFT-conv. Two things are not DeiT's: repeated augmentation is left out, and the
-learning rate falls along a line, not a cosine.
+one processor, and `small` for more time. Those of a table in the AFT paper are in papers.py, with DeiT's recipe.
 """
 import argparse
 import ctypes
@@ -21,19 +19,17 @@ import torch.nn.functional as F
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from . import augment, loop, pictures, precision, quality
+from . import augment, loop, papers, pictures, precision, quality
 from .deit import IMAGENET_MEAN, IMAGENET_STD
 from .export import load, model_input
 from .model import Model
-from .model_config import HEADED_MIXERS, MIXERS, MixerConfig, ModelConfig
-from .recipe import Recipe, TrainError, add_arguments, check_mixer_options, recipe_of, settle
+from .model_config import HEADED_MIXERS, MIXERS, ModelConfig
+from .recipe import Recipe, TrainError, add_arguments, recipe_of, settle
+from .shape import BLOCK_OPTIONS, MIXER_OPTIONS, add_options, block_options, flag, given, mixer_of, settle_shape
 
-DEIT = dict(resize_to=256, size=224, patch=16, heads=32, kernel=11, dropout=0.0, drop_path=0.1, crop="resized", shift=0,
-            rand_augment=2, magnitude=9, erase=0.25, mixup=0.8, cutmix=1.0, smoothing=0.1)
-DEIT_RECIPE = Recipe(steps=375000, batch=1024, lr=1e-3, warmup=6250, decay=1.0, weight_decay=0.05, beta2=0.999,
-                     clip=0.0, ema=0.99996, evaluate_every=12500, save_every=1000)
-SMALL = dict(resize_to=32, size=32, patch=4, heads=32, kernel=5, dropout=0.0, drop_path=0.0, crop="shifted", shift=4,
-             rand_augment=0, magnitude=9, erase=0.0, mixup=0.0, cutmix=0.0, smoothing=0.1)
+SMALL = dict(mixer="aft-conv", pooling="mean", resize_to=32, size=32, patch=4, heads=32, kernel=5, dropout=0.0,
+             drop_path=0.0, crop="shifted", shift=4, rand_augment=0, magnitude=9, erase=0.0, mixup=0.0, cutmix=0.0,
+             smoothing=0.1, repeats=1)
 
 PRESETS = {  # name -> (shape and augmentation, recipe)
     "quick": (dict(SMALL, depth=4, dim=96, heads=16),
@@ -45,8 +41,7 @@ PRESETS = {  # name -> (shape and augmentation, recipe)
     "small": (dict(SMALL, depth=8, dim=192, patch=2, drop_path=0.1, rand_augment=2, magnitude=5, cutmix=1.0),
               Recipe(steps=60000, batch=256, lr=3e-3, warmup=500, decay=0.7, weight_decay=0.1, optimizer="muon",
                      beta2=0.95, ema=0.9995)),
-    "deit-tiny": (dict(DEIT, depth=12, dim=192), DEIT_RECIPE),
-    "deit-small": (dict(DEIT, depth=12, dim=384), DEIT_RECIPE),
+    **papers.pictures(),
 }
 # What suits --minutes: the last preset whose least minutes and pictures are there. Fewer would be learnt by heart.
 FITTING = {"quick": (0, 0), "demo": (20, 5000), "small": (480, 20000)}
@@ -58,9 +53,10 @@ VALID_SHARE = 0.1  # of the pictures of a class, held out where none are named f
 HELD_OUT_LEAST = 10  # of a class, likewise: of fewer, nobody could tell a good model from a bad one
 
 # Options that --init's model answers, and the largest value of those that nothing else checks; 0 is the least.
-MODEL_OPTIONS = ("mixer", "depth", "dim", "size", "patch", "heads", "kernel", "window", "resize_to", "mean", "std")
+MODEL_OPTIONS = ("mixer", *(k for k in BLOCK_OPTIONS if k != "dropout"), *MIXER_OPTIONS, "size", "patch", "pooling",
+                 "resize_to", "mean", "std")
 MOST = {"workers": 1024, "shift": pictures.SIDE_MAX, "rand_augment": 100, "magnitude": 10, "erase": 1, "mixup": 1000,
-        "cutmix": 1000, "smoothing": 0.99, "dropout": 0.99, "drop_path": 0.99}
+        "cutmix": 1000, "smoothing": 0.99, "dropout": 0.99, "drop_path": 0.99, "repeats": 100}
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
@@ -68,9 +64,11 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 @functools.lru_cache(maxsize=1)
-def epoch_order(seed, epoch, count):
-    """The order of `count` pictures in an epoch."""
-    return np.random.default_rng([seed, epoch]).permutation(count)
+def epoch_order(seed, epoch, count, repeats):
+    """The order of an epoch's `count` pictures, each there `repeats` times and changed anew (repeated augmentation,
+    Hoffer et al. 2020, as DeiT has it: an epoch shows the first part of the pictures alone)."""
+    order = np.random.default_rng([seed, epoch]).permutation(count)
+    return np.repeat(order[: -(-count // repeats)], repeats)[:count]
 
 
 class Steps:
@@ -87,7 +85,8 @@ class Steps:
     def __getitem__(self, step):
         count = len(self.source)
         epoch, at = divmod(step, count // self.batch)
-        chosen = epoch_order(self.seed, epoch, count)[at * self.batch : (at + 1) * self.batch].tolist()
+        order = epoch_order(self.seed, epoch, count, self.shape["repeats"])
+        chosen = order[at * self.batch : (at + 1) * self.batch].tolist()
         try:
             pixels = [self.changed(i, np.random.default_rng([self.seed, step, slot])) for slot, i in enumerate(chosen)]
         except pictures.PictureError as e:
@@ -161,7 +160,9 @@ class Batches:
 def parser(prog="aft-train pictures"):
     p = argparse.ArgumentParser(prog=prog, description="Train a picture classifier.")
     p.add_argument("pictures", help="a folder of class folders, or a .tar, .tar.gz or .tar.xz of one")
-    p.add_argument("--preset", choices=PRESETS, help="(demo; with --minutes, what suits them and the pictures)")
+    p.add_argument("--preset", choices=PRESETS, metavar="NAME",
+                   help="quick, demo, small, or a row of a paper's table, as in weights/PAPERS.md (demo; with "
+                        "--minutes, what suits them and the pictures)")
     p.add_argument("--part", help="the folder above the class folders to train on, if there are several ('train')")
     p.add_argument("--valid", metavar="PICTURES",
                    help="pictures to watch the run with (default: a tenth of each class, "
@@ -171,12 +172,11 @@ def parser(prog="aft-train pictures"):
     p.add_argument("--init", metavar="MODEL_DIR",
                    help="start from a model's weights; a head of other classes is made anew")
     group = p.add_argument_group("model", "What is not given is the preset's.")
-    group.add_argument("--mixer", choices=MIXERS, help="(aft-conv)")
-    for key, text in (("depth", "blocks"), ("dim", "features"), ("size", "side of the pictures in pixels"),
-                      ("patch", "side of a patch in pixels"), ("heads", "of mixers that have some"),
-                      ("kernel", "side of aft-conv's kernel in patches"), ("window", "of aft-local in patches"),
+    add_options(group, MIXERS)
+    for key, text in (("size", "side of the pictures in pixels"), ("patch", "side of a patch in pixels"),
                       ("resize-to", "shorter side before the centre is cut out, when the model is used")):
         group.add_argument("--" + key, type=int, metavar="N", help=text)
+    group.add_argument("--pooling", choices=("mean", "class-token"), help="what the head sees")
     for key, text in (("mean", "of red, green and blue, to take away (ImageNet's)"),
                       ("std", "to divide by then (ImageNet's)")):
         group.add_argument("--" + key, type=float, nargs=3, metavar="X", help=text)
@@ -188,19 +188,11 @@ def parser(prog="aft-train pictures"):
             ("rand-augment", int, "RandAugment's operations a picture"), ("magnitude", float, "their strength of 10"),
             ("erase", float, "share of the pictures of which a part is erased"), ("mixup", float, "alpha of mixup"),
             ("cutmix", float, "alpha of cutmix"), ("smoothing", float, "probability that is spread over all classes"),
-            ("dropout", float, "share of features dropped"),
+            ("repeats", int, "times that a picture is in an epoch, changed anew each time (1)"),
             ("drop-path", float, "share of the last block's branches dropped, of those before less")):
         group.add_argument("--" + key, type=kind, metavar="N" if kind is int else "X", help=text)
     add_arguments(p, PRESETS["demo"][1])
     return p
-
-
-def given(args, keys):
-    return [key for key in keys if getattr(args, key) is not None]
-
-
-def option(key):
-    return "--" + key.replace("_", "-")
 
 
 def fitting(minutes, source):
@@ -222,12 +214,13 @@ def preset_of(args, source):
 
 def shape_of(args, preset):
     """A preset's shape and augmentation with what was given. Raises TrainError."""
-    shape = {**preset, **{key: getattr(args, key) for key in given(args, preset)}}
+    shape = settle_shape(preset, args)
+    shape["repeats"] = max(1, shape["repeats"])
     if args.resize_to is None:
         shape["resize_to"] = shape["size"] * preset["resize_to"] // preset["size"]
     for key, value in {**shape, "workers": args.workers}.items():
         if key in MOST and not 0 <= value <= MOST[key]:
-            raise TrainError(f"{option(key)} is {value}, expected 0 to {MOST[key]}")
+            raise TrainError(f"{flag(key)} is {value}, expected 0 to {MOST[key]}")
     if args.shift and shape["crop"] == "resized":
         raise TrainError(f"--shift {args.shift} goes with --crop shifted, not resized")
     if args.magnitude and not shape["rand_augment"]:
@@ -240,7 +233,7 @@ def starting_model(args, shape, labels):
     if args.init:
         clash = given(args, MODEL_OPTIONS)
         if clash:
-            raise TrainError(f"{option(clash[0])} is for a fresh model, expected --init {args.init} without it")
+            raise TrainError(f"{flag(clash[0])} is for a fresh model, expected --init {args.init} without it")
         model = load(args.init).train()
         if model.config.task != "image-classification":
             raise TrainError(f"--init {args.init} is for {model.config.task}, expected a classifier of pictures")
@@ -254,21 +247,19 @@ def starting_model(args, shape, labels):
 
 
 def fresh_model(args, shape, labels):
-    """Heads, if not given, are the preset's for aft-conv, else of CHANNELS_A_HEAD; fewer if they do not divide dim."""
-    kind, dim = args.mixer or "aft-conv", shape["dim"]
-    check_mixer_options(args, kind)
-    mixer = MixerConfig(kind)
-    if kind in HEADED_MIXERS:
-        most = shape["heads"] if kind == "aft-conv" else max(1, dim // CHANNELS_A_HEAD)
-        mixer.heads = args.heads if args.heads is not None else next(h for h in range(most, 0, -1) if dim % h == 0)
-    if kind == "aft-conv":
-        mixer.kernel, mixer.reparameterised = (shape["kernel"],) * 2, shape["kernel"] != 1
-    if kind == "aft-local":  # two rows of patches, so that those above and below are within it
-        mixer.window = args.window if args.window is not None else 2 * max(1, shape["size"] // max(1, shape["patch"]))
-    config = ModelConfig("image-classification", dim=dim, depth=shape["depth"], mixer=mixer, labels=labels,
-                         size=(shape["size"],) * 2, patch=(shape["patch"],) * 2, resize_to=shape["resize_to"],
-                         mean=tuple(args.mean or IMAGENET_MEAN), std=tuple(args.std or IMAGENET_STD))
-    return Model(config, pos_embed=kind != "aft-conv")
+    """Of shapes that do not say so: heads of CHANNELS_A_HEAD, fewer if they do not divide dim, and windows of two rows
+    of patches, so that those above and below are within them."""
+    dim, side = shape["dim"], max(1, shape["size"] // max(1, shape["patch"]))
+    few = max(1, dim // CHANNELS_A_HEAD)
+    most = shape.get("heads", few) if args.mixer in (None, "aft-conv") else few
+    if args.heads is None and shape["mixer"] in HEADED_MIXERS:
+        shape = {**shape, "heads": next(h for h in range(most, 0, -1) if dim % h == 0)}
+    mixer = mixer_of(shape, 2, window=2 * side, kernel=5)
+    config = ModelConfig("image-classification", mixer=mixer, labels=labels, size=(shape["size"],) * 2,
+                         patch=(shape["patch"],) * 2, resize_to=shape["resize_to"], pooling=shape["pooling"],
+                         mean=tuple(args.mean or IMAGENET_MEAN), std=tuple(args.std or IMAGENET_STD),
+                         **block_options(shape))
+    return Model(config, pos_embed=mixer.type != "aft-conv")
 
 
 def options_of(args, shape, config, source):
@@ -276,11 +267,12 @@ def options_of(args, shape, config, source):
     c, m = config, config.mixer
     side = lambda pair: pair[0] if len(set(pair)) == 1 else list(pair)
     names = [name.removeprefix(str(Path(args.pictures))) for name in source.names]
-    own = {"heads": m.heads, "kernel": side(m.kernel), "depth": c.depth, "dim": c.dim, "size": side(c.size),
-           "patch": side(c.patch), "resize_to": c.resize_to or min(c.size), "mean": c.mean, "std": c.std}
+    own = {"mixer": m.type, "heads": m.heads, "kernel": side(m.kernel), "depth": c.depth, "dim": c.dim,
+           "size": side(c.size), "patch": side(c.patch), "resize_to": c.resize_to or min(c.size), "mean": c.mean,
+           "std": c.std}
     if m.type == "aft-local":
         own["window"] = m.window
-    return {"task": c.task, "mixer": m.type, **shape, **own, "init": args.init and os.path.abspath(args.init),
+    return {"task": c.task, **shape, **own, "init": args.init and os.path.abspath(args.init),
             "labels": c.labels, "pictures": len(source), "names_crc32": zlib.crc32(os.fsencode("\n".join(names)))}
 
 

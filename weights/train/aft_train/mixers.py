@@ -20,7 +20,6 @@ BIAS_MAX = 60.0  # larger position biases are refused: exp(w) and its inverse st
 BIAS_TRAINED = 59.0  # training keeps them in this, so that rounding to bf16 does not carry one past BIAS_MAX
 SPREAD_MAX = 40.0  # of keys plus biases, for which products of float32 exponentials keep 1e-6 or better
 SPREAD_MAX_DOUBLE = 600.0  # and of float64 ones: e^-745 is their least
-POSITION_RANK = 64  # d' of the factorised position biases, as the AFT paper takes it for language models
 
 
 def wide(x):
@@ -86,7 +85,7 @@ class AftPosition(Projections):
         if m.type == "aft-simple":
             pass
         elif m.factorised:  # eq. 7; N(0, 1e-2) as the paper's section 4.1 says
-            rank = min(POSITION_RANK, tokens)
+            rank = min(m.rank, tokens)
             self.pos_u = nn.Parameter(torch.randn(tokens, rank) * 1e-2)
             self.pos_v = nn.Parameter(torch.randn(tokens, rank) * 1e-2)
         else:

@@ -15,7 +15,7 @@ TASKS = {  # task -> the kind of input it reads
 CAUSAL_TASKS = ("text-generation", "image-generation")
 MIXERS = ("aft-full", "aft-local", "aft-simple", "aft-conv", "attention", "sima", "simple-attention", "fastformer")
 HEADED_MIXERS = ("aft-conv", "attention", "sima", "simple-attention", "fastformer")
-NOT_CAUSAL_MIXERS = ("sima", "simple-attention", "fastformer")
+CAUSAL_MIXERS = ("aft-full", "aft-local", "aft-simple", "aft-conv", "attention")
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 
 # What the daemon loads: config/limits.h has the reason of each.
@@ -40,6 +40,7 @@ class MixerConfig:
     global_sum: bool = True  # "global": false makes w minus infinity outside the window
     share_value_query: bool = False  # fastformer
     factorised: bool = True  # aft-full, aft-local: biases as pos_u pos_v^T (AFT eq. 7), else one matrix
+    rank: int = 64  # their d', as AFT takes it for CIFAR-10; of a model that is loaded the tensors tell
     reparameterised: bool = True  # aft-conv: kernel as gain (r - mean) / std + bias (AFT eq. 8)
 
 
@@ -116,7 +117,7 @@ def check(c):
     expect(c.pooling in ("mean", "class-token"), "pooling", c.pooling, '"mean" or "class-token"')
     if m.type in HEADED_MIXERS:
         expect(is_count(m.heads, c.dim) and c.dim % m.heads == 0, "mixer.heads", m.heads, f"a divisor of dim, {c.dim}")
-    expect(not (c.causal and m.type in NOT_CAUSAL_MIXERS), "mixer.type", m.type,
+    expect(not c.causal or m.type in CAUSAL_MIXERS, "mixer.type", m.type,
            f"a mixer with a causal form for {c.task}")
     if m.type == "aft-local":
         expect(is_count(m.window, CONTEXT_MAX, least=0), "mixer.window", m.window, f"an integer 0..{CONTEXT_MAX}")

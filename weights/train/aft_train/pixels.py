@@ -2,8 +2,8 @@
 
 The task of the AFT paper's section 5.1: a picture is the sequence of its H * W * 3 sub-pixels, row by row, R G B
 interleaved, each of 256 values that the model predicts from all before it. The measure is bits per dimension, the mean
--log2 p of a sub-pixel. The presets `paper` and `paper-wide` have that section's shapes and recipe; `demo` learns
-pictures of 16 x 16 with Muon on a processor.
+-log2 p of a sub-pixel. The presets of tables in papers are those of papers.py; `demo` learns pictures of 16 x 16 with
+Muon on a processor.
 """
 import argparse
 import functools
@@ -17,20 +17,19 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from . import loop, precision, quality
+from . import loop, papers, precision, quality
 from .model import Model
-from .model_config import MIXERS, NOT_CAUSAL_MIXERS, MixerConfig, ModelConfig
+from .model_config import CAUSAL_MIXERS, ModelConfig
 from .pictures import in_folder, in_tar, read_pictures
-from .recipe import MODEL_HELP, Recipe, TrainError, add_arguments, check_mixer_options, recipe_of, settle
+from .recipe import Recipe, TrainError, add_arguments, recipe_of, settle
+from .shape import add_options, block_options, mixer_of, settle_shape
 
-PAPER = Recipe(steps=78000, batch=128, lr=3e-3, warmup=4000, weight_decay=0.1)  # 200 epochs of CIFAR-10
 # aft-local learns fastest where the window divides the sequence (mixers.py), and one of two rows sees the pixels above.
 PRESETS = {  # name -> (shape, recipe)
-    "demo": (dict(size=16, depth=6, dim=128, window=96, dropout=0.0, flip=True, brightness=0),
+    "demo": (dict(size=16, depth=6, dim=128, mixer="aft-local", window=96, dropout=0.0, flip=True, brightness=0),
              Recipe(steps=1300, batch=8, lr=8e-3, warmup=100, decay=0.6, weight_decay=0.1, optimizer="muon", beta2=0.95,
                     ema=0.998)),
-    "paper": (dict(size=32, depth=24, dim=256, window=256, dropout=0.1, flip=True, brightness=10), PAPER),
-    "paper-wide": (dict(size=32, depth=12, dim=512, window=256, dropout=0.1, flip=True, brightness=10), PAPER),
+    **papers.pixels(),
 }
 PICTURES_BYTES_MAX = 8 << 30  # of all sub-pixels, kept in memory
 
@@ -99,7 +98,8 @@ def parser(prog="aft-train pixels"):
     p = argparse.ArgumentParser(prog=prog, description="Train a generator of small pictures.")
     p.add_argument("pictures", help="what to learn: a folder of class folders of pictures, or a .tar, .tar.gz or "
                                     ".tar.xz of one; the classes do not matter")
-    p.add_argument("--preset", choices=PRESETS, default="demo", help="(demo)")
+    p.add_argument("--preset", choices=PRESETS, default="demo", metavar="NAME",
+                   help="demo, or a row of a paper's table, as in weights/PAPERS.md (demo)")
     p.add_argument("--part", help="folder of the pictures to learn (default: train, where there is one)")
     p.add_argument("--valid-part", metavar="PART",
                    help="folder of the pictures to hold out (default: test, where there is one, else a tenth)")
@@ -107,13 +107,9 @@ def parser(prog="aft-train pixels"):
     p.add_argument("--test-limit", type=int, default=2000, metavar="N",
                    help="measure the finished model with N of the pictures held out (2000)")
     group = p.add_argument_group("model", "What is not given is the preset's.")
-    group.add_argument("--mixer", choices=[m for m in MIXERS if m not in NOT_CAUSAL_MIXERS], default="aft-local",
-                       help="how positions look at those before them (aft-local)")
     group.add_argument("--size", type=int, metavar="N",
                        help="side in pixels that every picture's centre square is resized to")
-    for key in ("depth", "dim", "window", "heads", "kernel"):
-        group.add_argument("--" + key, type=int, metavar="N", help=MODEL_HELP[key])
-    group.add_argument("--dropout", type=float, metavar="X", help=MODEL_HELP["dropout"])
+    add_options(group, CAUSAL_MIXERS)
     group.add_argument("--flip", action=argparse.BooleanOptionalAction, help="mirror half of the pictures")
     group.add_argument("--brightness", type=int, metavar="N",
                        help="add up to this to all sub-pixels of a picture, or take it away")
@@ -126,7 +122,7 @@ def train(args):
     settle(args, args.pictures)
     precision.check_program(args.aft)
     shape, recipe = PRESETS[args.preset]
-    shape = {**shape, **{k: v for k, v in vars(args).items() if k in shape and v is not None}}
+    shape = settle_shape(shape, args)
     recipe = recipe_of(args, recipe)
     for key, value, least in (("size", shape["size"], 1), ("brightness", shape["brightness"], 0),
                               ("valid-limit", args.valid_limit, 1), ("test-limit", args.test_limit, 1)):
@@ -134,13 +130,10 @@ def train(args):
             raise TrainError(f"--{key} is {value}, expected {least} or more")
     if not 0 <= shape["dropout"] < 1:
         raise TrainError(f"--dropout is {shape['dropout']}, expected 0 to 1")
-    check_mixer_options(args, args.mixer)
-    kernel = 96 if args.kernel is None else args.kernel
-    mixer = MixerConfig(args.mixer, heads=1 if args.heads is None else args.heads, window=shape["window"],
-                        kernel=(kernel,), reparameterised=kernel != 1)
     side = (shape["size"],) * 2
-    config = ModelConfig("image-generation", dim=shape["dim"], depth=shape["depth"], mixer=mixer, size=side,
-                         context=3 * shape["size"] ** 2)
+    mixer = mixer_of(shape, 1, heads=1, kernel=96, window=96)
+    config = ModelConfig("image-generation", mixer=mixer, size=side, context=3 * shape["size"] ** 2,
+                         **block_options(shape))
     pictures, numbers, held_pictures, held_numbers = choose(args.pictures, args.part, args.valid_part)
     held = sub_pixels(held_pictures, held_numbers[: args.valid_limit], config)
     data = sub_pixels(pictures, numbers, config)
@@ -156,7 +149,7 @@ def train(args):
     def loss(forward, x):
         return F.cross_entropy(forward(x).flatten(0, 1).float(), x.flatten())
 
-    options = {"task": config.task, "mixer": args.mixer, "heads": mixer.heads, "kernel": mixer.kernel, **shape,
+    options = {"task": config.task, "heads": mixer.heads, "kernel": mixer.kernel, **shape,
                "train": len(data), "sub_pixels_crc32": zlib.crc32(data), "valid": len(held)}
     run = loop.Run(args, model, recipe, options, batch=batch, loss=loss, metric="bits_per_dim",
                    evaluate=lambda m: quality.bits_per_element(m, held))

@@ -1,14 +1,16 @@
 """How to train, whatever is trained: the numbers, the command line that gives them, and the learning rate's course."""
 import dataclasses
+import math
 from dataclasses import dataclass
 
 from aft_train_cli import is_taken, place_of
 
 from .export import DTYPES
-from .model_config import HEADED_MIXERS
 
 OPTIMISERS = ("adamw", "muon")
+SCHEDULES = ("line", "cosine", "root")
 TRAIN_DTYPES = ("auto", "f32", "bf16")
+COSINE_LEAST = 0.01  # of the highest rate, where a cosine ends: DeiT's 1e-5 of 1e-3
 MOST = {"threads": 1024, "seed": (1 << 32) - 1, "minutes": 1e6}  # PyTorch takes far more of neither of the first two
 
 
@@ -16,7 +18,8 @@ MOST = {"threads": 1024, "seed": (1 << 32) - 1, "minutes": 1e6}  # PyTorch takes
 HELP = {
     "steps": "steps to train", "batch": "samples in a step", "lr": "highest learning rate",
     "warmup": "steps in which the learning rate rises to it",
-    "decay": "last part of the run over which it falls to 0; 1: all of it",
+    "schedule": "how it falls then: along a line to 0, half a cosine to a hundredth, or as 1 / sqrt(step)",
+    "decay": "last part of the run over which a line falls to 0; 1: all of it",
     "weight_decay": "decoupled, of the blocks' matrices and the patch embedding",
     "optimizer": "muon: the blocks' matrices by Muon, all else by AdamW", "beta2": "of AdamW",
     "clip": "largest norm of the gradient; 0: any",
@@ -26,12 +29,6 @@ HELP = {
     "threads": "0: one for each processor",
     "train_dtype": "what to compute in meanwhile; auto: bf16 where the machine has arithmetic for it",
     "compile": "compile the model with torch.compile first",
-}
-# Of those of a model.
-MODEL_HELP = {
-    "depth": "blocks", "dim": "features of a position, also of keys and values", "context": "longest text in bytes",
-    "window": "of aft-local: the distance within which position biases are learnt", "heads": "of mixers that have some",
-    "kernel": "of aft-conv: how far it looks back", "dropout": "share of features dropped while it learns",
 }
 
 
@@ -48,7 +45,8 @@ class Recipe:
     lr: float
     minutes: float = 0.0  # to train in all, whatever number of steps that is; 0: for `steps`
     warmup: int = 100  # steps of linear warm-up
-    decay: float = 1.0  # the last part of the run over which the rate falls linearly to 0; 1 is all of it
+    schedule: str = "line"  # or "cosine" (DeiT), "root" (Vaswani et al. 2017, section 5.3)
+    decay: float = 1.0  # of a line: the last part of the run over which the rate falls to 0; 1 is all of it
     weight_decay: float = 0.1  # of the blocks' matrices and the patch embedding; decoupled
     optimizer: str = "adamw"  # muon: the blocks' matrices by Muon, all else by AdamW
     beta2: float = 0.98
@@ -86,7 +84,7 @@ def add_arguments(parser, defaults):
     group = parser.add_argument_group("training")
     group.add_argument("--minutes", type=float, metavar="M",
                        help="train for so long instead of --steps; the learning rate rises and falls within that time")
-    choices = {"optimizer": OPTIMISERS, "train_dtype": TRAIN_DTYPES}
+    choices = {"optimizer": OPTIMISERS, "schedule": SCHEDULES, "train_dtype": TRAIN_DTYPES}
     for f in dataclasses.fields(Recipe):
         value, name = getattr(defaults, f.name), "--" + f.name.replace("_", "-")
         if f.name == "minutes":
@@ -110,13 +108,6 @@ def add_arguments(parser, defaults):
 def called(name):
     """How the program of that name is called: a verb as it is, a module by Python."""
     return name if name.startswith("aft-train ") else f"python -m {name}"
-
-
-def check_mixer_options(args, kind):
-    """Refuse --heads, --kernel or --window that the mixer has not. Raises TrainError."""
-    for key, mixers in (("heads", HEADED_MIXERS), ("kernel", ("aft-conv",)), ("window", ("aft-local",))):
-        if getattr(args, key) is not None and kind not in mixers:
-            raise TrainError(f"--{key} {getattr(args, key)} is for {', '.join(mixers)}, not for {kind}")
 
 
 def settle(args, data):
@@ -147,6 +138,10 @@ def recipe_of(args, defaults):
 
 
 def schedule(recipe, step):
-    """Factor of the learning rate at a step, or between two: up, flat, and down to 0 over the last part."""
-    left = (recipe.steps - step) / max(1, round(recipe.decay * recipe.steps))
-    return min(1.0, (step + 1) / max(1, recipe.warmup), left)
+    """Factor of the learning rate at a step, or between two: up along a line, then down as the recipe says."""
+    rise = (step + 1) / max(1, recipe.warmup)
+    if recipe.schedule == "root":
+        return min(rise, max(1, recipe.warmup) ** 0.5 / (step + 1) ** 0.5)
+    if recipe.schedule == "cosine":
+        return min(rise, COSINE_LEAST + (1 - COSINE_LEAST) * (1 + math.cos(math.pi * step / recipe.steps)) / 2)
+    return min(1.0, rise, (recipe.steps - step) / max(1, round(recipe.decay * recipe.steps)))

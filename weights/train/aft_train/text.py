@@ -1,7 +1,7 @@
 """Train a byte-level language model on any file: aft-train text FILE --minutes 2, or --run FOLDER.
 
-The recipe of the AFT paper's section 5.2 (AdamW, warm-up, weight decay 0.5, dropout) in the presets `paper` and
-`paper-wide`; the others use Muon, which learns the same in about half the steps on a processor. `quick` is for minutes.
+The presets of tables in papers are those of papers.py; the others use Muon, which learns the same in about half the
+steps on a processor. `quick` is for minutes.
 """
 import argparse
 import os
@@ -11,26 +11,24 @@ import zlib
 import torch
 import torch.nn.functional as F
 
-from . import loop, precision, quality
+from . import loop, papers, precision, quality
 from .corpus import read_bytes, span
 from .model import Model
-from .model_config import MIXERS, NOT_CAUSAL_MIXERS, MixerConfig, ModelConfig
-from .recipe import MODEL_HELP, Recipe, TrainError, add_arguments, check_mixer_options, recipe_of, settle
+from .model_config import CAUSAL_MIXERS, ModelConfig
+from .recipe import Recipe, TrainError, add_arguments, recipe_of, settle
+from .shape import add_options, block_options, mixer_of, settle_shape
 
 PRESETS = {  # name -> (shape, recipe)
-    "quick": (dict(depth=3, dim=96, context=256, window=32, dropout=0.0),
+    "quick": (dict(depth=3, dim=96, mixer="aft-local", context=256, window=32, dropout=0.0),
               Recipe(steps=1000, batch=16, lr=1e-2, warmup=50, decay=0.7, weight_decay=0.1, optimizer="muon",
                      beta2=0.95, ema=0.99)),
-    "demo": (dict(depth=6, dim=192, context=512, window=32, dropout=0.0),
+    "demo": (dict(depth=6, dim=192, mixer="aft-local", context=512, window=32, dropout=0.0),
              Recipe(steps=2500, batch=16, lr=8e-3, warmup=200, decay=0.6, weight_decay=0.1, optimizer="muon",
                     beta2=0.95, ema=0.998)),
-    "small": (dict(depth=12, dim=256, context=1024, window=32, dropout=0.1),
+    "small": (dict(depth=12, dim=256, mixer="aft-local", context=1024, window=32, dropout=0.1),
               Recipe(steps=20000, batch=32, lr=3e-3, warmup=500, decay=0.5, weight_decay=0.1, optimizer="muon",
                      beta2=0.95, ema=0.999)),
-    "paper": (dict(depth=24, dim=256, context=1024, window=32, dropout=0.1),
-              Recipe(steps=200000, batch=128, lr=5e-4, warmup=4000, decay=1.0, weight_decay=0.5)),
-    "paper-wide": (dict(depth=12, dim=512, context=1024, window=32, dropout=0.2),
-                   Recipe(steps=200000, batch=128, lr=5e-4, warmup=4000, decay=1.0, weight_decay=0.5)),
+    **papers.text(),
 }
 
 # What suits --minutes: the last preset whose least minutes and bytes are there. Less text would be learnt by heart.
@@ -43,18 +41,17 @@ HELD_OUT_A_MINUTE = 1 << 15  # likewise with --minutes: measuring takes a small 
 def parser(prog="aft-train text"):
     p = argparse.ArgumentParser(prog=prog, description="Train a byte-level language model.")
     p.add_argument("file", help="what to learn: any file, also .xz or .gz")
-    p.add_argument("--preset", choices=PRESETS, help="(demo; with --minutes, what suits them and the text)")
+    p.add_argument("--preset", choices=PRESETS, metavar="NAME",
+                   help="quick, demo, small, or a row of a paper's table, as in weights/PAPERS.md (demo; with "
+                        "--minutes, what suits them and the text)")
     p.add_argument("--train", metavar="FIRST:LAST", help="bytes to train on (default: all before those held out)")
     p.add_argument("--valid", metavar="FIRST:LAST", help="bytes to hold out (default: the last tenth, at most 1 MiB)")
     p.add_argument("--valid-limit", type=int, default=1 << 17, metavar="N",
                    help="watch the run with the first N of them (131072)")
     p.add_argument("--test", metavar="FIRST:LAST", help="bytes to measure the finished model on")
     group = p.add_argument_group("model", "What is not given is the preset's.")
-    group.add_argument("--mixer", choices=[m for m in MIXERS if m not in NOT_CAUSAL_MIXERS], default="aft-local",
-                       help="how positions look at those before them (aft-local)")
-    for key in ("depth", "dim", "context", "window", "heads", "kernel"):
-        group.add_argument("--" + key, type=int, metavar="N", help=MODEL_HELP[key])
-    group.add_argument("--dropout", type=float, metavar="X", help=MODEL_HELP["dropout"])
+    group.add_argument("--context", type=int, metavar="N", help="longest text in bytes")
+    add_options(group, CAUSAL_MIXERS)
     add_arguments(p, PRESETS["demo"][1])
     return p
 
@@ -78,22 +75,17 @@ def preset_of(args, size):
         name = args.preset or fits
     shape, recipe = PRESETS[name]
     shape = {**shape, "context": min(shape["context"], context or shape["context"])}
-    shape = {**shape, **{k: v for k, v in vars(args).items() if k in shape and v is not None}}
-    return shape, recipe_of(args, recipe)
+    return settle_shape(shape, args), recipe_of(args, recipe)
 
 
 def train(args):
     """Train, or go on, and export. -> False if it was told to stop before its end."""
     settle(args, args.file)
     precision.check_program(args.aft)
-    check_mixer_options(args, args.mixer)
     data = read_bytes(args.file)
     shape, recipe = preset_of(args, len(data))
-    kernel = 16 if args.kernel is None else args.kernel
-    mixer = MixerConfig(args.mixer, heads=1 if args.heads is None else args.heads, window=shape["window"],
-                        kernel=(kernel,), reparameterised=kernel != 1)
-    config = ModelConfig("text-generation", dim=shape["dim"], depth=shape["depth"], context=shape["context"],
-                         mixer=mixer)
+    mixer = mixer_of(shape, 1, heads=1, kernel=16, window=32)
+    config = ModelConfig("text-generation", context=shape["context"], mixer=mixer, **block_options(shape))
     T = config.context
     held = HELD_OUT if args.minutes is None else max(2 * T, min(HELD_OUT, round(HELD_OUT_A_MINUTE * args.minutes)))
     edge = len(data) - min(len(data) // 10, held)
@@ -120,7 +112,7 @@ def train(args):
     def loss(forward, x):
         return F.cross_entropy(forward(x[:, :-1]).flatten(0, 1).float(), x[:, 1:].flatten())
 
-    options = {"task": config.task, "mixer": args.mixer, "heads": mixer.heads, "kernel": mixer.kernel, **shape,
+    options = {"task": config.task, "heads": mixer.heads, "kernel": mixer.kernel, **shape,
                "train": [part.start, part.stop], "bytes_crc32": zlib.crc32(data[part]),
                "valid": [valid.start, valid.start + len(watched)]}
     run = loop.Run(args, model, recipe, options, batch=batch, loss=loss, metric="bits_per_byte",
