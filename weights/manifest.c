@@ -49,13 +49,15 @@ enum row_condition {
     KERNEL = 1 << 5,
     PICTURES = 1 << 6,
     SEQUENCES = 1 << 7,
-    BIASES_OF_PAIRS = 1 << 8
+    BIASES_OF_PAIRS = 1 << 8,
+    POOLED_BY_ATTENTION = 1 << 9
 };
 
 static unsigned conditions_of(const struct model_config *c)
 {
     const struct mixer_facts *m = mixer_facts(c->mixer.type);
     return (c->pooling == POOLING_CLASS_TOKEN ? CLASS_TOKEN : 0u) |
+           (c->pooling == POOLING_ATTENTION ? POOLED_BY_ATTENTION : 0u) |
            (m->keys == KEYS_PER_HEAD ? KEYS_OF_HEADS : KEYS_OF_CHANNELS) |
            (c->mixer.share_value_query ? 0u : OWN_VALUE) | (m->bare ? 0u : PROJECTION) |
            (m->biases == BIASES_PER_OFFSET ? KERNEL : 0u) | (m->biases == BIASES_PER_PAIR ? BIASES_OF_PAIRS : 0u) |
@@ -93,6 +95,7 @@ static const struct row picture_classifier_rows[] = {
     {"cls_token", ROW_TENSOR, MODEL(cls_token), SHAPE1(DIM), .when = CLASS_TOKEN},
     {"pos_embed", ROW_TENSOR, MODEL_OPTIONAL(pos_embed), SHAPE2(TOKENS, DIM)},
     {"norm", ROW_NORM, MODEL(norm), SHAPE1(DIM)},
+    {"pool_score", ROW_TENSOR, MODEL(pool_score), SHAPE1(DIM), .when = POOLED_BY_ATTENTION},
     {"head", ROW_LINEAR, MODEL(head), SHAPE2(CLASSES, DIM)},
 };
 
@@ -107,8 +110,10 @@ static const struct row generator_rows[] = {
 
 static const struct row text_classifier_rows[] = {
     {"tok_embed", ROW_TENSOR, MODEL(tok_embed), SHAPE2(BYTES, DIM)},
+    {"cls_token", ROW_TENSOR, MODEL_OPTIONAL(cls_token), SHAPE1(DIM), .when = CLASS_TOKEN},
     {"pos_embed", ROW_TENSOR, MODEL_OPTIONAL(pos_embed), SHAPE2(TOKENS, DIM)},
     {"norm", ROW_NORM, MODEL(norm), SHAPE1(DIM)},
+    {"pool_score", ROW_TENSOR, MODEL(pool_score), SHAPE1(DIM), .when = POOLED_BY_ATTENTION},
     {"head", ROW_LINEAR, MODEL(head), SHAPE2(CLASSES, DIM)},
 };
 

@@ -18,28 +18,34 @@
  *   SIDES:   the largest values of pictures; the least are 1. Required: {kh, kw} of pictures, {1, K} of sequences,
  *            where K is at most MODEL_CONTEXT_MAX; {1, 1} for other mixers.
  *   BOOLEAN: its value where it is not given, and for other mixers.
+ *   WORD:    its enum, the words of which model_config.c has, and the same value.
  *
  * window: s, nearer positions have biases; 0 is aft-simple, and taken as such. heads: h, a divisor of d. query_gate:
  * sigmoid(q) in front. global: positions beyond the window or kernel count with w = 0. share_value_query: the value is
- * the query, without a projection of its own. */
-#define MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN)    \
-    INTEGER(WINDOW, window, 0, MODEL_CONTEXT_MAX) \
-    INTEGER(HEADS, heads, 1, MODEL_DIM_MAX)       \
-    SIDES(KERNEL, kernel, MODEL_KERNEL_MAX)       \
-    BOOLEAN(QUERY_GATE, query_gate, true)         \
-    BOOLEAN(GLOBAL, global, true)                 \
-    BOOLEAN(SHARE_VALUE_QUERY, share_value_query, false)
+ * the query, without a projection of its own. scale: divided by sqrt(T). norm: of each channel of q and k over the
+ * tokens. */
+#define MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN, WORD)     \
+    INTEGER(WINDOW, window, 0, MODEL_CONTEXT_MAX)        \
+    INTEGER(HEADS, heads, 1, MODEL_DIM_MAX)              \
+    SIDES(KERNEL, kernel, MODEL_KERNEL_MAX)              \
+    BOOLEAN(QUERY_GATE, query_gate, true)                \
+    BOOLEAN(GLOBAL, global, true)                        \
+    BOOLEAN(SHARE_VALUE_QUERY, share_value_query, false) \
+    BOOLEAN(SCALE, scale, true)                          \
+    WORD(NORM, norm, mixer_norm, NORM_L1)
+
+enum mixer_norm { NORM_L1, NORM_L2, NORM_NONE };
 
 enum mixer_option_number {
 #define X(constant, ...) OPTION_NUMBER_##constant,
-    MIXER_OPTIONS(X, X, X)
+    MIXER_OPTIONS(X, X, X, X)
 #undef X
 };
 
 /* Sets of them. */
 enum mixer_option {
 #define X(constant, ...) OPTION_##constant = 1 << OPTION_NUMBER_##constant,
-    MIXER_OPTIONS(X, X, X)
+    MIXER_OPTIONS(X, X, X, X)
 #undef X
 };
 
@@ -102,8 +108,8 @@ struct mixer_facts {
     X(AFT_CONV, aft_conv, "aft-conv", .options = AFT_OPTIONS | OPTION_HEADS | OPTION_KERNEL, .keys = KEYS_PER_HEAD, \
       .biases = BIASES_PER_OFFSET, .streams = STREAMS_ENDLESS)                                                      \
     X(ATTENTION, attention, "attention", .options = OPTION_HEADS, .streams = STREAMS_GROWING)                       \
-    X(SIMA, sima, "sima", .options = OPTION_HEADS)                                                                  \
-    X(SIMPLE_ATTENTION, simple_attention, "simple-attention", .options = OPTION_HEADS, .bare = true)                \
+    X(SIMA, sima, "sima", .options = OPTION_HEADS | OPTION_NORM)                                                    \
+    X(SIMPLE_ATTENTION, simple_attention, "simple-attention", .options = OPTION_HEADS | OPTION_SCALE, .bare = true) \
     X(FASTFORMER, fastformer, "fastformer", .options = OPTION_HEADS | OPTION_SHARE_VALUE_QUERY,                     \
       .tensors = {{"query_score", 2, {EXTENT_HEADS, EXTENT_HEAD_WIDTH}},                                            \
                   {"key_score", 2, {EXTENT_HEADS, EXTENT_HEAD_WIDTH}}})
@@ -119,10 +125,12 @@ struct mixer_config {
 #define INTEGER(constant, field, least, most) uint32_t field;
 #define SIDES(constant, field, most) uint32_t field[2];
 #define BOOLEAN(constant, field, otherwise) bool field;
-    MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN)
+#define WORD(constant, field, type, otherwise) enum type field;
+    MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN, WORD)
 #undef INTEGER
 #undef SIDES
 #undef BOOLEAN
+#undef WORD
 };
 
 const struct mixer_facts *mixer_facts(enum mixer_type type);

@@ -49,6 +49,12 @@ static const char *const activation_words[] = {
 static const char *const pooling_words[] = {
     [POOLING_MEAN] = "mean",
     [POOLING_CLASS_TOKEN] = "class-token",
+    [POOLING_ATTENTION] = "attention",
+};
+static const char *const mixer_norm_words[] = {
+    [NORM_L1] = "l1",
+    [NORM_L2] = "l2",
+    [NORM_NONE] = "none",
 };
 static const char *const interpolation_words[] = {
     [INTERPOLATION_BICUBIC] = "bicubic",
@@ -130,10 +136,12 @@ static const struct mixer_config mixer_defaults = {
 #define INTEGER(option, field, least, most) .field = 0,
 #define SIDES(option, field, most) .field = {1, 1},
 #define BOOLEAN(option, field, otherwise) .field = (otherwise),
-    MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN)
+#define WORD(option, field, type, otherwise) .field = (otherwise),
+    MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN, WORD)
 #undef INTEGER
 #undef SIDES
 #undef BOOLEAN
+#undef WORD
 };
 
 /* What the keys are read into: the config, and what is needed only to finish it. */
@@ -143,7 +151,7 @@ struct draft {
 };
 
 #define AT(field) .offset = offsetof(struct draft, field)
-#define WORD(list, field) .kind = KEY_WORD, .words = (list), .word_count = LENGTH(list), AT(config.field)
+#define WORDS(list, field) .kind = KEY_WORD, .words = (list), .word_count = LENGTH(list), AT(config.field)
 #define FLAG(field) .kind = KEY_FLAG, AT(config.field)
 #define INTEGERS(field, n, low, high) .kind = KEY_INTEGER, .length = (n), .min = (low), .max = (high), AT(field)
 #define NUMBERS(field, n, low, high) .kind = KEY_NUMBER, .length = (n), .min = (low), .max = (high), AT(config.field)
@@ -158,29 +166,31 @@ struct draft {
     {#field, INTEGERS(config.mixer.field[1], 1, 1, MODEL_CONTEXT_MAX), REQUIRED, WHERE(option), .tasks = SEQUENCES},
 
 /* `type` comes first: the other rows apply by it. */
-static const struct key mixer_keys[] = {{"type", WORD(mixer_words, mixer.type), REQUIRED},
+static const struct key mixer_keys[] = {{"type", WORDS(mixer_words, mixer.type), REQUIRED},
                                         {"factorised", .kind = KEY_IGNORED},
                                         {"reparameterised", .kind = KEY_IGNORED},
 #define INTEGER(option, field, least, most) \
     {#field, INTEGERS(config.mixer.field, 1, least, most), REQUIRED, WHERE(option)},
 #define SIDES(option, field, most) PICTURES_SIDES(option, field, most) SEQUENCES_SIDE(option, field, most)
 #define BOOLEAN(option, field, otherwise) {#field, FLAG(mixer.field), WHERE(option)},
-                                        MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN)
+#define WORD(option, field, type, otherwise) {#field, WORDS(type##_words, mixer.field), WHERE(option)},
+                                        MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN, WORD)
 #undef INTEGER
 #undef SIDES
 #undef BOOLEAN
+#undef WORD
 };
 
 /* `kind` comes first. */
 static const struct key input_keys[] = {
-    {"kind", WORD(input_words, input), REQUIRED},
+    {"kind", WORDS(input_words, input), REQUIRED},
     {"size", INTEGERS(config.size, 2, 1, MODEL_PICTURE_SIDE_MAX), REQUIRED,
      .inputs = BIT(INPUT_IMAGE) | BIT(INPUT_PIXELS)},
     {"patch", INTEGERS(config.patch, 2, 1, MODEL_PICTURE_SIDE_MAX), REQUIRED, .inputs = BIT(INPUT_IMAGE)},
     {"mean", NUMBERS(mean, 3, -MODEL_MEAN_MAX, MODEL_MEAN_MAX), REQUIRED, .inputs = BIT(INPUT_IMAGE)},
     {"std", NUMBERS(std, 3, MODEL_STD_MIN, MODEL_STD_MAX), REQUIRED, .inputs = BIT(INPUT_IMAGE)},
     {"resize_to", INTEGERS(config.resize_to, 1, 1, MODEL_PICTURE_SIDE_MAX), .inputs = BIT(INPUT_IMAGE)},
-    {"interpolation", WORD(interpolation_words, interpolation), .inputs = BIT(INPUT_IMAGE)},
+    {"interpolation", WORDS(interpolation_words, interpolation), .inputs = BIT(INPUT_IMAGE)},
     {"context", INTEGERS(config.context, 1, 1, MODEL_CONTEXT_MAX), REQUIRED,
      .inputs = BIT(INPUT_BYTES) | BIT(INPUT_PIXELS)},
 };
@@ -200,15 +210,15 @@ static const struct key chat_keys[] = {
 static const struct key model_keys[] = {
     {"format", .kind = KEY_IGNORED},
     {"version", .kind = KEY_IGNORED},
-    {"task", WORD(task_words, task), REQUIRED},
+    {"task", WORDS(task_words, task), REQUIRED},
     {"dim", INTEGERS(config.dim, 1, 1, MODEL_DIM_MAX), REQUIRED},
     {"depth", INTEGERS(config.depth, 1, 1, MODEL_DEPTH_MAX), REQUIRED},
     {"mlp_ratio", INTEGERS(mlp_ratio, 1, 1, MODEL_HIDDEN_MAX)},
-    {"activation", WORD(activation_words, activation)},
+    {"activation", WORDS(activation_words, activation)},
     {"norm_eps", NUMBERS(norm_eps, 1, MODEL_NORM_EPS_MIN, MODEL_NORM_EPS_MAX)},
     {"share_layers", FLAG(share_layers)},
     {"mixer", OBJECT(mixer_keys), REQUIRED},
-    {"pooling", WORD(pooling_words, pooling), .tasks = CLASSIFIERS},
+    {"pooling", WORDS(pooling_words, pooling), .tasks = CLASSIFIERS},
     {"labels", .kind = KEY_TEXTS, .length = MODEL_LABEL_MAX, .min = 1, .max = MODEL_CLASSES_MAX, AT(config.labels),
      .count_offset = offsetof(struct draft, config.classes), REQUIRED, .tasks = CLASSIFIERS},
     {"input", OBJECT(input_keys), REQUIRED},

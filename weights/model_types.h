@@ -50,6 +50,7 @@ struct model {
     const float *cls_token;        /* [d] or NULL; comes first */
     const float *start_embed;      /* [d] or NULL: comes first, so that row t predicts element t, not t + 1 */
     const float *pos_embed;        /* [T, d] or NULL */
+    const float *pool_score;       /* [d] or NULL: what tokens are weighed by, for the head */
     struct block_weights *blocks;  /* [depth] */
     struct norm norm;
     struct linear head; /* out = classes or 256 */

@@ -57,6 +57,9 @@ struct kernels {
      * y [rows] at stride; cols a multiple of LANES. */
     void (*epilogue)(float *y, size_t stride, const float *acc, size_t ld, const float *bias, size_t rows, size_t cols,
                      enum epilogue kind);
+
+    /* x = exp(x - max x) over their sum, for x [n], n >= 1, with room for lanes_padded(n). */
+    void (*softmax)(float *x, size_t n);
 };
 
 /* The best table that this processor runs; `isa` ("baseline"; "avx2", "avx512", "avx512vnni", "avx512bf16" on

@@ -15,7 +15,7 @@
 #define KERNEL_TEXT(isa) KERNEL_QUOTE(isa)
 
 /* Every function of struct kernels, with the type that it has there. */
-#define KERNEL_LIST(X) X(norm) X(epilogue)
+#define KERNEL_LIST(X) X(norm) X(epilogue) X(softmax)
 
 /* Those of arrays by precision. */
 extern product_kernel KERNEL(product_f32), KERNEL(product_bf16), KERNEL(product_int8);

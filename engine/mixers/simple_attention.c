@@ -1,5 +1,5 @@
-/* simple_attention.c - the simple attention of Simpletron: q k^T v / sqrt(T), without softmax and without a projection
- * after it. */
+/* simple_attention.c - the simple attention of Simpletron: q k^T v / sqrt(T), or without that factor, without softmax
+ * and without a projection after it. */
 #include <math.h>
 
 #include "engine/mixers/linear.h"
@@ -18,7 +18,7 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
 #pragma omp for schedule(dynamic)
     for (size_t task = 0; task < pass->sequences * e->config->mixer.heads; task++) {
         const struct linear_head x = linear_head_at(e, a, s, pass, task);
-        linear_attention(&x, 1.0f / sqrtf((float)x.tokens));
+        linear_attention(&x, e->config->mixer.scale ? 1.0f / sqrtf((float)x.tokens) : 1.0f);
     }
 }
 

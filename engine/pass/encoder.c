@@ -4,6 +4,7 @@
 #include "engine/pass/encoder.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "engine/core/team.h"
@@ -21,7 +22,7 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
     const struct model_config *c = e->config;
     const struct dims *d = &e->dims;
     const uint32_t before = m->cls_token != NULL ? 1 : 0, tokens_max = elements_max + before;
-    const uint64_t usual = (uint64_t)pictures_max * (trained_elements + before);
+    const uint64_t usual = (uint64_t)pictures_max * (trained_elements + before); /* rows */
     const uint64_t rows = usual > tokens_max ? usual : tokens_max, pictures = pictures_max;
     n->pictures_max = pictures_max;
     n->elements_max = elements_max;
@@ -43,6 +44,10 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
         workspace_note(w, &n->pos_embed, (uint64_t)model_config_tokens(c) * d->channels, sizeof *n->pos_embed);
     activations_plan(&n->a, w, d, rows, e->threads);
     e->mixer->plan_scratch(&n->scratch, w, e, rows, tokens_max);
+    if (m->pool_score != NULL) {
+        workspace_note(w, &n->pool_score, d->channels, sizeof *n->pool_score);
+        workspace_note(w, &n->weights, rows + pictures * LANES, sizeof *n->weights);
+    }
     workspace_note(w, &n->pooled, pictures * d->channels, sizeof *n->pooled);
     workspace_note(w, &n->logits, pictures * lanes_padded(c->classes), sizeof *n->logits);
 }
@@ -69,6 +74,9 @@ void encoder_pack(struct encoder *n, const struct engine_core *e, const struct m
         rows_pack(n->cls_token, m->cls_token, 1, &e->dims);
     if (m->pos_embed != NULL)
         rows_pack(n->pos_embed, m->pos_embed, model_config_tokens(c), &e->dims);
+    if (m->pool_score != NULL)
+        for (size_t i = 0; i < c->dim; i++)
+            n->pool_score[i] = (float)((double)m->pool_score[i] / sqrt((double)c->dim));
 }
 
 /* One row of patches of a picture: pixels [ph, width * pw, 3] -> out [width, 3 * ph * pw]. */
@@ -142,19 +150,15 @@ static void embed_patches(struct encoder *n, const struct engine_core *e, size_t
     for (size_t i = 0; i < runs; i++)
         gemm_run(&e->gemm, &n->patch_embed, x + (i * tokens + encoder_rows_before(n)) * channels, channels,
                  from + i * patches * values, values, patches, EPILOGUE_BIAS);
-    if (n->cls_token == NULL)
-        return;
-#pragma omp for schedule(static)
-    for (size_t i = 0; i < count; i++)
-        memcpy(x + i * tokens * channels, n->cls_token, channels * sizeof *n->cls_token);
 }
 
 static void embed_bytes(struct encoder *n, const struct engine_core *e, size_t first, size_t count)
 {
-    const size_t channels = e->dims.channels, tokens = n->pass.tokens;
+    const size_t channels = e->dims.channels, before = encoder_rows_before(n);
 #pragma omp for schedule(static)
-    for (size_t r = first * tokens; r < (first + count) * tokens; r++)
-        memcpy(n->a.x + r * channels, n->tok_embed + n->bytes[r] * channels, channels * sizeof *n->tok_embed);
+    for (size_t i = first * n->elements_each; i < (first + count) * n->elements_each; i++)
+        memcpy(n->a.x + (i + (i / n->elements_each + 1) * before) * channels, n->tok_embed + n->bytes[i] * channels,
+               channels * sizeof *n->tok_embed);
 }
 
 static void embed(struct encoder *n, const struct engine_core *e, size_t first, size_t count)
@@ -164,6 +168,10 @@ static void embed(struct encoder *n, const struct engine_core *e, size_t first, 
         embed_patches(n, e, first, count);
     else
         embed_bytes(n, e, first, count);
+    if (n->cls_token != NULL)
+#pragma omp for schedule(static)
+        for (size_t i = first; i < first + count; i++)
+            memcpy(n->a.x + i * tokens * channels, n->cls_token, channels * sizeof *n->cls_token);
     if (n->pos_embed == NULL)
         return;
 #pragma omp for schedule(static)
@@ -179,7 +187,22 @@ static void mean_rows(float *mean, const float *rows, size_t count, size_t chann
         mean[c] /= (float)count;
 }
 
-/* norm, pooling (the mean over the tokens, or the class token's row), head. */
+/* Additive attention (Wu et al. 2021, eq. 3 and 4): the mean weighted by softmax(score . row / sqrt(dim)). */
+static void weighted_mean_rows(float *mean, const float *rows, float *weights, const struct encoder *n,
+                               const struct engine_core *e)
+{
+    const size_t channels = e->dims.channels, tokens = n->pass.tokens;
+    for (size_t t = 0; t < tokens; t++) {
+        double sum = 0.0;
+        for (size_t c = 0; c < channels; c++)
+            sum += (double)n->pool_score[c] * (double)rows[t * channels + c];
+        weights[t] = (float)sum;
+    }
+    e->kernels->softmax(weights, tokens);
+    token_weighted_sums(mean, weights, rows, tokens, channels, channels);
+}
+
+/* norm, pooling (the mean over the tokens, plain or weighted, or the class token's row), head. */
 static void classify(struct encoder *n, const struct engine_core *e, size_t first, size_t count)
 {
     const size_t channels = e->dims.channels, tokens = n->pass.tokens;
@@ -188,8 +211,13 @@ static void classify(struct encoder *n, const struct engine_core *e, size_t firs
     float *pooled = n->pooled + first * channels;
     block_norm(e, &e->norm, a.h, a.x, NULL, count * tokens);
 #pragma omp for schedule(static)
-    for (size_t i = 0; i < count; i++)
-        mean_rows(pooled + i * channels, a.h + i * tokens * channels, pooled_rows, channels);
+    for (size_t i = 0; i < count; i++) {
+        const float *rows = a.h + i * tokens * channels;
+        if (n->pool_score == NULL)
+            mean_rows(pooled + i * channels, rows, pooled_rows, channels);
+        else
+            weighted_mean_rows(pooled + i * channels, rows, n->weights + (first + i) * lanes_padded(tokens), n, e);
+    }
     gemm_run(&e->gemm, &e->head, n->logits + first * e->head.n, e->head.n, pooled, channels, count, EPILOGUE_BIAS);
 }
 

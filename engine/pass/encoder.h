@@ -10,14 +10,16 @@
 
 struct encoder {
     struct gemm patch_embed;
-    float *tok_embed; /* texts: [256, channels] */
-    float *cls_token; /* [channels] or NULL: comes first */
-    float *pos_embed; /* [tokens of the trained size, channels] or NULL */
-    float *levels;    /* [3, 256]: a channel's 8-bit value as the model wants it, (v / 255 - mean) / std */
+    float *tok_embed;  /* texts: [256, channels] */
+    float *cls_token;  /* [channels] or NULL: comes first */
+    float *pos_embed;  /* [tokens of the trained size, channels] or NULL */
+    float *pool_score; /* [channels], divided by sqrt(dim), or NULL */
+    float *levels;     /* [3, 256]: a channel's 8-bit value as the model wants it, (v / 255 - mean) / std */
     struct activations a;
     struct mixer_scratch scratch;
     float *patches; /* [rows, 3 * ph * pw] in (channel, y, x) order */
     float *pooled;  /* [pictures, channels] */
+    float *weights; /* with pool_score: [pictures, padded tokens] */
     float *logits;  /* [pictures, padded classes] */
     uint8_t *bytes; /* texts: [rows] */
     struct map_request {

@@ -76,7 +76,7 @@ struct mixer {
     void (*read_biases)(const struct engine_core *e, uint32_t layer, uint32_t head, float *out);
     /* For maps of keys that are vectors (engine_batch_want_map): what the mixer divides a channel's keys by, k [tokens]
      * at `stride`. NULL: by nothing. */
-    float (*key_norm)(const float *k, size_t tokens, size_t stride);
+    float (*key_norm)(const struct engine_core *e, const float *k, size_t tokens, size_t stride);
 };
 
 /* MIXER(name) = {...}: a file in mixers/ is compiled for each instruction set (engine/kernels/simd.h), and its mixer

@@ -47,7 +47,7 @@ static void map_vector_keys(float *out, const struct engine_core *e, const float
 {
     const size_t stride = e->dims.qkv;
     for (size_t c = begin; c < end; c++) {
-        const float norm = e->mixer->key_norm != NULL ? e->mixer->key_norm(k + c, tokens, stride) : 1.0f;
+        const float norm = e->mixer->key_norm != NULL ? e->mixer->key_norm(e, k + c, tokens, stride) : 1.0f;
         for (size_t t = before; t < tokens; t++) {
             const float x = k[t * stride + c] / norm;
             out[t - before] += x * x;

@@ -11,6 +11,8 @@ void token_sums(float *out, const float *x, size_t tokens, size_t stride, size_t
 void token_sums_add(double *sums, const float *x, size_t tokens, size_t stride, size_t n);
 /* The same of sizes, |x[t][c]|. */
 void token_size_sums(float *out, const float *x, size_t tokens, size_t stride, size_t n);
+/* And of squares. */
+void token_square_sums(float *out, const float *x, size_t tokens, size_t stride, size_t n);
 /* The same of weights[t] x[t][c]. */
 void token_weighted_sums(float *out, const float *weights, const float *x, size_t tokens, size_t stride, size_t n);
 

@@ -182,7 +182,7 @@ static size_t longest(const struct hosted_model *m)
 {
     const struct engine_info *info = engine_info(m->engine);
     if (m->model->config.task == TASK_TEXT_CLASSIFICATION)
-        return m->model->config.context;
+        return info->elements_max;
     return info->context == ENGINE_CONTEXT_UNLIMITED ? GENERATE_PROMPT_MAX : info->context - (info->starts ? 1 : 0);
 }
 

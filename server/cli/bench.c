@@ -82,7 +82,7 @@ static double measure(struct bench *b, run_figure *figure, void *arg)
 
 /* ---- classifiers ------------------------------------------------------------------------------------------------ */
 
-/* A batch of pictures of the trained size, or of texts as long as the context. */
+/* A batch of pictures of the trained size, or of the longest texts. */
 struct batch {
     const uint8_t *const *inputs;
     uint32_t count;
@@ -97,7 +97,7 @@ static double run_batch(struct bench *b, uint32_t run, void *arg)
     if (c->input == INPUT_IMAGE)
         engine_pictures_begin(b->engine, batch->inputs, batch->count, c->size[0], c->size[1]);
     else
-        engine_texts_begin(b->engine, batch->inputs, batch->count, c->context);
+        engine_texts_begin(b->engine, batch->inputs, batch->count, engine_info(b->engine)->elements_max);
     double longest = 0.0, last = cli_now();
     for (bool done = false; !done;) {
         done = engine_batch_step(b->engine);
@@ -126,7 +126,8 @@ static void bench_batch(struct bench *b, uint32_t count, const uint8_t *const in
 static int run_batches(struct bench *b)
 {
     const struct model_config *c = &b->model->config;
-    const size_t size = c->input == INPUT_IMAGE ? (size_t)3 * c->size[0] * c->size[1] : c->context;
+    const size_t size =
+        c->input == INPUT_IMAGE ? (size_t)3 * c->size[0] * c->size[1] : engine_info(b->engine)->elements_max;
     uint8_t *input = malloc(size);
     if (input == NULL)
         return cli_fail("out of memory");

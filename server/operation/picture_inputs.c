@@ -137,20 +137,20 @@ enum status picture_inputs_add_pixels(struct picture_inputs *r, uint8_t *pixels,
 enum status picture_inputs_add_text(struct picture_inputs *r, const char *bytes, size_t size, const char *param,
                                     struct error *err)
 {
-    const struct model_config *c = &r->request->job.model->model->config;
+    const struct hosted_model *m = r->request->job.model;
+    const uint32_t most = engine_info(m->engine)->elements_max;
     const enum status st = check_room(r, param, err);
     if (st != OK)
         return st;
-    if (size < 1 || size > c->context)
+    if (size < 1 || size > most)
         return error_set_param(err, ERR_ARGUMENT, param,
-                               "\"%s\" has %zu bytes; expected 1 to %u, as many as the model takes", param, size,
-                               c->context);
+                               "\"%s\" has %zu bytes; expected 1 to %u, as many as the model takes", param, size, most);
     uint8_t *copy = malloc(size);
     if (copy == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the text; try again later");
     memcpy(copy, bytes, size);
-    r->list[r->count++] =
-        (struct picture_input){.pixels = copy, .height = 1, .width = (uint32_t)size, .classes = c->classes};
+    r->list[r->count++] = (struct picture_input){
+        .pixels = copy, .height = 1, .width = (uint32_t)size, .classes = m->model->config.classes};
     return OK;
 }
 

@@ -78,7 +78,11 @@ def build(rng, cfg, key_gain=1.0, bias_shift=0.0):
         p["pos_embed"] = rand(rng, T, d, scale=0.3)
         if cfg["task"] == "image-generation":
             p["start_embed"] = rand(rng, d)
+        if cfg.get("pooling") == "class-token":
+            p["cls_token"] = rand(rng, d)
         out = len(cfg["labels"]) if cfg["task"] == "text-classification" else 256
+    if cfg.get("pooling") == "attention":
+        p["pool_score"] = rand(rng, d, scale=3.0)
     for b in range(1 if cfg.get("share_layers") else cfg["depth"]):
         add_block(p, rng, f"blocks.{b}", cfg, T, key_gain, bias_shift)
     add_norm(p, rng, "norm", d)
@@ -155,6 +159,16 @@ CASES = {
     "text-attention": (text_cfg({"type": "attention", "heads": 4}, "text-classification"), {}),
     "lm-local-0": (text_cfg({"type": "aft-local", "window": 0}), {}),
     "lm-conv-k256": (text_cfg({"type": "aft-conv", "heads": 4, "kernel": 256}, context=260, dim=16, depth=1), {}),
+    "image-sima-l2": (image_cfg({"type": "sima", "heads": 4, "norm": "l2"}), {}),
+    "image-sima-none": (image_cfg({"type": "sima", "heads": 4, "norm": "none"}), {}),
+    "image-conv-pooled-by-attention": (image_cfg({"type": "aft-conv", "heads": 4, "kernel": [3, 3]}, dim=24,
+                                                 pooling="attention"), {}),
+    "text-simple-attention-unscaled": (text_cfg({"type": "simple-attention", "heads": 4, "scale": False},
+                                                "text-classification"), {}),
+    "text-fastformer-pooled-by-attention": (text_cfg({"type": "fastformer", "heads": 4}, "text-classification",
+                                                     pooling="attention"), {}),
+    "text-conv-class-token": (text_cfg({"type": "aft-conv", "heads": 4, "kernel": 5}, "text-classification",
+                                       pooling="class-token"), {}),
 }
 
 
@@ -176,7 +190,7 @@ def main(out, seed):
                 cases[f"input.{k}"] = rng.integers(0, 256, (H, W, 3), dtype=np.uint8)
                 cases[f"logits.{k}"] = m.image_logits(cases[f"input.{k}"]).astype(np.float32)
         else:
-            T = cfg["input"]["context"]
+            T = cfg["input"]["context"] - ("cls_token" in p)
             for k, t in enumerate((1, 2, T // 2 + 1, T)):
                 ids = rng.integers(0, 256, t, dtype=np.uint8)
                 f = m.text_logits if cfg["task"] == "text-classification" else m.lm_logits

@@ -213,14 +213,15 @@ def mixer(x, p, name, cfg, grid, causal):
         if causal:
             s = np.where(np.tril(np.ones((T, T), bool)), s, -np.inf)
         y = join(softmax(s, -1) @ v)
-    elif kind == "sima":  # l1 norm of each channel over the tokens, then q (k^T v)
-        q = q / np.maximum(np.abs(q).sum(0, keepdims=True), 1e-12)
-        k = k / np.maximum(np.abs(k).sum(0, keepdims=True), 1e-12)
+    elif kind == "sima":  # norm of each channel over the tokens, then q (k^T v)
+        order = {"l1": 1, "l2": 2, "none": None}[cfg.get("norm", "l1")]
+        if order:
+            q, k = (a / np.maximum(np.linalg.norm(a, order, axis=0, keepdims=True), 1e-12) for a in (q, k))
         q, k, v = (split(a, cfg["heads"]) for a in (q, k, v))
         y = join(q @ (k.transpose(0, 2, 1) @ v))
     elif kind == "simple-attention":  # Simpletron: (1/sqrt(L)) q k^T v, no output projection
         q, k, v = (split(a, cfg["heads"]) for a in (q, k, v))
-        return join(q @ (k.transpose(0, 2, 1) @ v)) / math.sqrt(T)
+        return join(q @ (k.transpose(0, 2, 1) @ v)) / (math.sqrt(T) if cfg.get("scale", True) else 1)
     elif kind == "fastformer":
         q, k, v = (split(a, cfg["heads"]) for a in (q, k, v))
         c = q.shape[-1]
@@ -254,6 +255,8 @@ class Model:
         return layer_norm(x, p, "norm", c.get("norm_eps", 1e-5))
 
     def pooled(self, x):
+        if self.cfg.get("pooling") == "attention":  # Fastformer, eq. 3 and 4
+            return softmax(x @ self.p["pool_score"] / math.sqrt(x.shape[1]), 0) @ x
         return x[0] if self.cfg.get("pooling", "mean") == "class-token" else x.mean(0)
 
     def image_embedding(self, pixels):
@@ -287,6 +290,8 @@ class Model:
                 x = np.concatenate([x, p["tok_embed"][ids[:-1]]])
         else:
             x = p["tok_embed"][ids]
+        if "cls_token" in p:
+            x = np.concatenate([p["cls_token"][None], x])
         if "pos_embed" in p:
             x = x + p["pos_embed"][: len(x)]
         return self.blocks(x, causal=causal)

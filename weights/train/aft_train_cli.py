@@ -14,13 +14,14 @@ VERBS = {  # verb -> (module, what it does)
     "pictures": ("images", "train a classifier of pictures: a folder with a folder of pictures for each label"),
     "text": ("text", "train a generator of text, byte by byte: any file"),
     "pixels": ("pixels", "train a generator of small pictures"),
+    "classify-text": ("classify_text", "train a classifier of texts: a folder with a folder of texts for each label"),
     "convert": ("convert", "make models of checkpoints of others, change a model's precision, measure its quality"),
     "check": ("check", "run a model's cases through PyTorch"),
 }
-USAGE = "usage: aft-train COMMAND ...\n\n" + "".join(f"  {verb:<10}{what}\n" for verb, (_, what) in VERBS.items())
+USAGE = "usage: aft-train COMMAND ...\n\n" + "".join(f"  {verb:<15}{what}\n" for verb, (_, what) in VERBS.items())
 
 
-TRAINERS = ("pictures", "text", "pixels")
+TRAINERS = ("pictures", "text", "pixels", "classify-text")
 PACKED = (".gz", ".xz")
 NAME_MAX = 64  # of a model's name
 

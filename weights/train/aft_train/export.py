@@ -30,7 +30,8 @@ CHUNK = 1 << 24  # position biases that are checked at a time
 
 SIDES = {  # what the sides of a shape are, for messages; the bias of a weight has its first one
     "patch_embed.weight": "dim, colours, patch height, patch width", "tok_embed": "byte values, dim",
-    "pos_embed": "tokens, dim", "head.weight": "outputs, dim", "mixer.q.weight": "dim, dim",
+    "pos_embed": "tokens, dim", "cls_token": "dim", "pool_score": "dim", "head.weight": "outputs, dim",
+    "mixer.q.weight": "dim, dim",
     "mixer.k.weight": "keys, dim", "mixer.v.weight": "dim, dim", "mixer.out.weight": "dim, dim",
     "mixer.pos_u": "tokens, d'", "mixer.pos_v": "tokens, d'", "mixer.pos_bias": "tokens, tokens",
     "mixer.conv.weight": "heads, kernel", "mixer.conv.gain": "heads", "mixer.query_score": "heads, dim / heads",
@@ -105,7 +106,8 @@ def load(model_dir):
 def assemble(config, tensors):
     """A ModelConfig and {name: F32, F16 or BF16 tensor} -> Model in eval mode, float32. Raises ModelError."""
     with torch.device("meta"):  # shapes without memory, until they are known to be those of the tensors
-        model = Model(config, start_embed=config.causal and "start_embed" in tensors, pos_embed="pos_embed" in tensors)
+        model = Model(config, start_embed=config.causal and "start_embed" in tensors, pos_embed="pos_embed" in tensors,
+                      cls_token="cls_token" in tensors)
         take_forms(model, tensors)
     expected = model.state_dict()
     for name, like in expected.items():
@@ -229,7 +231,7 @@ def check_input(model, x):
         raise ModelError(f"is {x.dtype}, expected uint8")
     if TASKS[c.task] != "image":
         endless = c.mixer.type in ("aft-simple", "aft-conv") and not hasattr(model, "pos_embed")
-        most = CONTEXT_MAX if c.causal and endless else c.context
+        most = CONTEXT_MAX if c.causal and endless else c.context - hasattr(model, "cls_token")
         if x.ndim != 1 or not 1 <= len(x) <= most:
             raise ModelError(f"has shape {list(x.shape)}, expected [T] of 1 to {most} bytes")
         return
@@ -263,7 +265,8 @@ def sample_inputs(config, seed=0):
     if TASKS[config.task] == "image":
         shapes = [(*config.size, 3)] * 2
     else:
-        shapes = [(n,) for n in sorted({1, min(2, config.context), config.context // 2 + 1, config.context})]
+        most = config.context - (config.pooling == "class-token")  # which may take a position
+        shapes = [(n,) for n in sorted({1, min(2, most), most // 2 + 1, most})]
     return [rng.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
 
 

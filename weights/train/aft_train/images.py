@@ -23,7 +23,7 @@ from . import augment, loop, papers, pictures, precision, quality
 from .deit import IMAGENET_MEAN, IMAGENET_STD
 from .export import load, model_input
 from .model import Model
-from .model_config import HEADED_MIXERS, MIXERS, ModelConfig
+from .model_config import HEADED_MIXERS, MIXERS, POOLINGS, ModelConfig
 from .recipe import Recipe, TrainError, add_arguments, recipe_of, settle
 from .shape import BLOCK_OPTIONS, MIXER_OPTIONS, add_options, block_options, flag, given, mixer_of, settle_shape
 
@@ -176,7 +176,7 @@ def parser(prog="aft-train pictures"):
     for key, text in (("size", "side of the pictures in pixels"), ("patch", "side of a patch in pixels"),
                       ("resize-to", "shorter side before the centre is cut out, when the model is used")):
         group.add_argument("--" + key, type=int, metavar="N", help=text)
-    group.add_argument("--pooling", choices=("mean", "class-token"), help="what the head sees")
+    group.add_argument("--pooling", choices=POOLINGS, help="what the head sees of the tokens")
     for key, text in (("mean", "of red, green and blue, to take away (ImageNet's)"),
                       ("std", "to divide by then (ImageNet's)")):
         group.add_argument("--" + key, type=float, nargs=3, metavar="X", help=text)

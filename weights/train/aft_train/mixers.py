@@ -1,6 +1,7 @@
 """PyTorch twins of the token mixers: x [B, T, d] -> [B, T, d]. Parameters have the served tensors' names.
 
-`grid` is (rows, columns) of a picture's patches, () for sequences; only aft-conv looks at it.
+`grid` is (rows, columns) of a picture's patches, () for sequences; only aft-conv looks at it. `mask`, [B, T, 1] bool,
+tells which tokens are there where texts of a batch differ in length; None: all. What comes of others means nothing.
 
 AFT ("An Attention Free Transformer", Zhai et al. 2021), eq. 2:
 
@@ -45,19 +46,26 @@ def exact_mean(k, v, w):
     return torch.stack(rows, dim=1)
 
 
-def shifted_exp(k):
-    """exp(k - max over the tokens), so that the largest is 1. k: [B, T, d].
+def shifted_exp(k, mask=None):
+    """exp(k - max over the tokens), so that the largest is 1; 0 for those that are not there. k: [B, T, d].
 
     No key counts as less than e^-60 of the largest: early rows of a causal sum would be 0 / 0. Sums with such a spread
     are a matter of training only; evaluation is in float64 long before.
     """
     floor = -SPREAD_MAX_DOUBLE if k.dtype == torch.float64 else -60.0
-    return torch.exp((k - k.detach().amax(1, keepdim=True)).clamp(min=floor))
+    e = torch.exp((k - hidden(k, mask, -math.inf).detach().amax(1, keepdim=True)).clamp(min=floor, max=0.0))
+    return e if mask is None else e * mask
 
 
-def spread(k, w):
+def hidden(x, mask, value):
+    """x with `value` in place of tokens that are not there."""
+    return x if mask is None else x.masked_fill(~mask, value)
+
+
+def spread(k, w, mask):
     """Largest distance, in the exponent, between two terms that one sum may meet."""
     w = w[torch.isfinite(w)]
+    k = k if mask is None else torch.where(mask, k, k[:, :1])
     return (k.amax(1) - k.amin(1)).max() + w.max() - w.min()
 
 
@@ -159,33 +167,32 @@ class AftPosition(Projections):
         sums = torch.cat([sums[:, :1], sums[:, 1:] + near], dim=1).view(batch, tokens, 2 * dim)
         return sums[..., :dim] / sums[..., dim:]
 
-    def mean(self, k, v):
+    def mean(self, k, v, mask):
         k, v = wide(k), wide(v)
         if not torch.is_grad_enabled():
             w = self.bias(k.shape[1])
-            far = spread(k, w)
+            far = spread(k, w, mask)
             if far > SPREAD_MAX_DOUBLE:
-                return exact_mean(k, v, w)
+                return exact_mean(hidden(k, mask, -math.inf), v, w)
             if far > SPREAD_MAX:
-                return self.products(k.double(), v.double()).to(v.dtype)
-        return self.products(k, v)
+                return self.products(k.double(), v.double(), mask).to(v.dtype)
+        return self.products(k, v, mask)
 
-    def products(self, k, v):
+    def products(self, k, v, mask):
         """mean() by products of exponentials, in the precision of k and v."""
         tokens = k.shape[1]
         if self.kind == "aft-local" and self.causal and tokens >= 4 * self.window and tokens % self.window == 0:
             return self.chunked(k, v)
+        e = shifted_exp(k, mask)
         if self.kind == "aft-simple":
-            e = shifted_exp(k)
             if self.causal:
                 return (e * v).cumsum(1) / e.cumsum(1)
             return ((e * v).sum(1, keepdim=True) / e.sum(1, keepdim=True)).expand_as(v)
-        e = shifted_exp(k)
         w = torch.exp(self.bias(tokens)).to(e.dtype)
         return (w @ (e * v)) / (w @ e)
 
-    def forward(self, x, grid=()):
-        y = self.mean(self.k(x), self.v(x))
+    def forward(self, x, grid=(), mask=None):
+        y = self.mean(self.k(x), self.v(x), mask)
         return self.out(torch.sigmoid(self.q(x)) * y if self.gate else y)
 
 
@@ -277,22 +284,22 @@ class AftConv(Projections):
         every = e[..., None] * values
         return sums + (every.cumsum(1) if self.causal else every.sum(1, keepdim=True))
 
-    def mean(self, k, v, grid):
+    def mean(self, k, v, grid, mask):
         k, v = wide(k), wide(v)
         if not torch.is_grad_enabled():
             w = self.bias(k.shape[1], grid)
-            far = spread(k, w)
+            far = spread(k, w, mask)
             if far > SPREAD_MAX_DOUBLE:
-                width = v.shape[2] // self.heads
+                width, k = v.shape[2] // self.heads, hidden(k, mask, -math.inf)
                 return exact_mean(k.repeat_interleave(width, 2), v, w.repeat_interleave(width, 0))
             if far > SPREAD_MAX:
-                return self.products(k.double(), v.double(), grid).to(v.dtype)
-        return self.products(k, v, grid)
+                return self.products(k.double(), v.double(), grid, mask).to(v.dtype)
+        return self.products(k, v, grid, mask)
 
-    def products(self, k, v, grid):
+    def products(self, k, v, grid, mask):
         """mean() by products of exponentials, in the precision of k and v."""
         batch, tokens, dim = v.shape
-        e = shifted_exp(k)
+        e = shifted_exp(k, mask)
         v = v.view(batch, tokens, self.heads, -1)
         ones = torch.ones_like(v[..., :1])
         if tokens <= self.DENSE_TOKENS or not torch.is_grad_enabled():
@@ -304,8 +311,8 @@ class AftConv(Projections):
             sums = self.convolved(e, torch.cat([v, ones], dim=-1), grid)
         return (sums[..., :-1] * (1 / sums[..., -1:])).reshape(batch, tokens, dim)
 
-    def forward(self, x, grid=()):
-        y = self.mean(self.k(x), self.v(x), grid)
+    def forward(self, x, grid=(), mask=None):
+        y = self.mean(self.k(x), self.v(x), grid, mask)
         return self.out(torch.sigmoid(self.q(x)) * y if self.gate else y)
 
 
@@ -329,17 +336,29 @@ class Headed(Projections):
 class Attention(Headed):
     """softmax(q k^T / sqrt(d/h)) v, the baseline."""
 
-    def forward(self, x, grid=()):
+    def forward(self, x, grid=(), mask=None):
         q, k, v = (self.split(f(x)) for f in (self.q, self.k, self.v))
-        return self.out(self.join(F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)))
+        seen = None if mask is None else mask.transpose(1, 2)[:, None]  # by all queries: [B, 1, 1, T]
+        return self.out(self.join(F.scaled_dot_product_attention(q, k, v, seen, is_causal=self.causal)))
 
 
 class SimA(Headed):
-    """SimA (Koohpayegani & Pirsiavash 2022): q and k divided by each channel's l1 norm over the tokens, no softmax."""
+    """SimA (Koohpayegani & Pirsiavash 2022): q and k divided by each channel's l1 norm over the tokens, no softmax.
 
-    def forward(self, x, grid=()):
-        q, k = (wide(f(x)) for f in (self.q, self.k))
-        q, k = (self.split(a / a.abs().sum(1, keepdim=True).clamp(min=1e-12)) for a in (q, k))
+    Or, in the paper's ablations, by its l2 norm or by none.
+    """
+
+    ORDERS = {"l1": 1, "l2": 2}
+
+    def __init__(self, config, causal, tokens):
+        super().__init__(config, causal, tokens)
+        self.order = self.ORDERS.get(config.mixer.norm)
+
+    def normed(self, x):
+        return x if self.order is None else F.normalize(x, p=self.order, dim=1, eps=1e-12)
+
+    def forward(self, x, grid=(), mask=None):
+        q, k = (self.split(self.normed(hidden(wide(f(x)), mask, 0.0))) for f in (self.q, self.k))
         v = self.split(wide(self.v(x)))
         tokens, width = v.shape[2:]
         y = (q @ k.transpose(2, 3)) @ v if tokens < width else q @ (k.transpose(2, 3) @ v)
@@ -347,14 +366,18 @@ class SimA(Headed):
 
 
 class SimpleAttention(Headed):
-    """Simpletron's attention: q k^T v / sqrt(T), without an output projection."""
+    """Simpletron's attention: q k^T v / sqrt(T), or without that factor, and without an output projection."""
 
     def __init__(self, config, causal, tokens):
         super().__init__(config, causal, tokens, out=False)
+        self.scale = config.mixer.scale
 
-    def forward(self, x, grid=()):
+    def forward(self, x, grid=(), mask=None):
         q, k, v = (self.split(wide(f(x))) for f in (self.q, self.k, self.v))
-        return self.join(q @ (k.transpose(2, 3) @ v)) / math.sqrt(x.shape[1])
+        y = self.join(q @ (hidden(k, None if mask is None else mask[:, None], 0.0).transpose(2, 3) @ v))
+        if not self.scale:
+            return y
+        return y / (math.sqrt(x.shape[1]) if mask is None else mask.sum(1, keepdim=True).sqrt())
 
 
 class Fastformer(Headed):
@@ -367,15 +390,16 @@ class Fastformer(Headed):
         self.key_score = nn.Parameter(torch.randn(self.heads, width) * 0.02)
 
     @staticmethod
-    def pooled(x, score):
+    def pooled(x, score, mask):
         """Mean over the tokens weighted by softmax(x . score / sqrt(d/h)). x: [B, h, T, c] -> [B, h, 1, c]"""
-        alpha = torch.softmax((x * score[:, None]).sum(-1) / math.sqrt(x.shape[-1]), dim=-1)
-        return (alpha[..., None] * x).sum(2, keepdim=True)
+        weights = (x * score[:, None]).sum(-1, keepdim=True) / math.sqrt(x.shape[-1])
+        alpha = torch.softmax(hidden(weights, None if mask is None else mask[:, None], -math.inf), dim=2)
+        return (alpha * x).sum(2, keepdim=True)
 
-    def forward(self, x, grid=()):
+    def forward(self, x, grid=(), mask=None):
         q, k = (self.split(wide(f(x))) for f in (self.q, self.k))
         v = self.split(wide(self.v(x))) if hasattr(self, "v") else q
-        key = self.pooled(self.pooled(q, self.query_score) * k, self.key_score)
+        key = self.pooled(self.pooled(q, self.query_score, mask) * k, self.key_score, mask)
         return self.out(self.join(key * v)) + self.join(q)
 
 

@@ -38,8 +38,8 @@ class Block(nn.Module):
             y = y * keep / (1 - self.drop_path)
         return y
 
-    def forward(self, x, grid=()):
-        x = x + self.branch(self.mixer(self.norm1(x), grid))
+    def forward(self, x, grid=(), mask=None):
+        x = x + self.branch(self.mixer(self.norm1(x), grid, mask))
         return x + self.branch(self.mlp(self.norm2(x)))
 
 
@@ -51,8 +51,10 @@ class Model(nn.Module):
     about element t; classifiers give [B, classes].
     """
 
-    def __init__(self, config: ModelConfig, *, start_embed=None, pos_embed=True, dropout=0.0, drop_path=0.0):
-        """start_embed: whether sequences begin with a learnt vector (None: pixels do); pos_embed: learnt positions."""
+    def __init__(self, config: ModelConfig, *, start_embed=None, pos_embed=True, cls_token=True, dropout=0.0,
+                 drop_path=0.0):
+        """start_embed: whether sequences begin with a learnt vector (None: pixels do); pos_embed: learnt positions;
+        cls_token: whether texts that are pooled by class token have a learnt one (pictures do), or their first byte."""
         super().__init__()
         self.config = config
         d = config.dim
@@ -61,7 +63,7 @@ class Model(nn.Module):
             self.patch_embed = nn.Conv2d(3, d, config.patch, config.patch)
         else:
             self.tok_embed = nn.Parameter(torch.randn(256, d) * 0.02)
-        if image and config.pooling == "class-token":
+        if config.pooling == "class-token" and (image or cls_token):
             self.cls_token = nn.Parameter(torch.randn(d) * 0.02)
         if start_embed if start_embed is not None else config.task == "image-generation":
             self.start_embed = nn.Parameter(torch.randn(d) * 0.02)
@@ -69,6 +71,8 @@ class Model(nn.Module):
             self.pos_embed = nn.Parameter(torch.randn(config.tokens, d) * 0.02)
         self.blocks = nn.ModuleList(Block(config) for _ in range(1 if config.share_layers else config.depth))
         self.norm = nn.LayerNorm(d, config.norm_eps)
+        if config.pooling == "attention" and not config.causal:
+            self.pool_score = nn.Parameter(torch.randn(d) * 0.02)
         self.head = nn.Linear(d, config.outputs)
         self.regularise(dropout, drop_path)
         self.initialise()
@@ -110,31 +114,43 @@ class Model(nn.Module):
         """Input -> tokens [B, T, d], positions added."""
         if hasattr(self, "patch_embed"):
             x = self.patch_embed(x).flatten(2).transpose(1, 2)
-            if hasattr(self, "cls_token"):
-                x = torch.cat([self.cls_token.expand(x.shape[0], 1, -1), x], dim=1)
         else:
             x = F.embedding(x.long(), self.tok_embed)
             if hasattr(self, "start_embed"):
                 x = torch.cat([self.start_embed.expand(x.shape[0], 1, -1), x[:, :-1]], dim=1)
+        if hasattr(self, "cls_token"):
+            x = torch.cat([self.cls_token.expand(x.shape[0], 1, -1), x], dim=1)
         if hasattr(self, "pos_embed"):
             x = x + self.pos_embed[: x.shape[1]]
         return x
 
-    def features(self, x):
-        """Input -> [B, T, d] after the last norm."""
+    def features(self, x, mask=None):
+        """Input -> [B, T, d] after the last norm; mask as in mixers.py, of what embed() gives."""
         grid = ()
         if x.dim() == 4 and not hasattr(self, "cls_token"):
             grid = tuple(side // patch for side, patch in zip(x.shape[2:], self.config.patch))
         x = F.dropout(self.embed(x), self.embed_dropout, self.training)
         for i in range(self.config.depth):
-            x = self.blocks[0 if self.config.share_layers else i](x, grid)
+            x = self.blocks[0 if self.config.share_layers else i](x, grid, mask)
         return self.norm(x)
 
-    def forward(self, x):
-        x = self.features(x)
-        if not self.config.causal:
-            x = x[:, 0] if self.config.pooling == "class-token" else x.mean(1)
-        return self.head(x)
+    def forward(self, x, lengths=None):
+        """lengths: of texts to classify, [B], the rest of which is padding; None: all are as long as x."""
+        mask = None
+        if lengths is not None:
+            at = torch.arange(x.shape[1] + hasattr(self, "cls_token"), device=x.device)
+            mask = (at < lengths[:, None] + hasattr(self, "cls_token"))[:, :, None]
+        x = self.features(x, mask)
+        return self.head(x if self.config.causal else self.pooled(x, mask))
+
+    def pooled(self, x, mask=None):
+        """What the head sees of a classifier's features, [B, T, d] -> [B, d]. Attention: Wu et al. 2021, eq. 3, 4."""
+        if self.config.pooling == "class-token":
+            return x[:, 0]
+        if self.config.pooling == "mean":
+            return x.mean(1) if mask is None else mixers.hidden(x, mask, 0.0).sum(1) / mask.sum(1)
+        scores = mixers.wide(x @ self.pool_score)[:, :, None] / x.shape[2] ** 0.5
+        return (torch.softmax(mixers.hidden(scores, mask, -torch.inf), dim=1) * x).sum(1)
 
     def confine(self):
         """Bring the position biases back into what the served format allows; to be called after a step of training."""

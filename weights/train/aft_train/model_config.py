@@ -17,6 +17,8 @@ MIXERS = ("aft-full", "aft-local", "aft-simple", "aft-conv", "attention", "sima"
 HEADED_MIXERS = ("aft-conv", "attention", "sima", "simple-attention", "fastformer")
 CAUSAL_MIXERS = ("aft-full", "aft-local", "aft-simple", "aft-conv", "attention")
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
+POOLINGS = ("mean", "class-token", "attention")
+NORMS = ("l1", "l2", "none")
 
 # What the daemon loads: config/limits.h has the reason of each.
 DIM_MAX, DEPTH_MAX, HIDDEN_MAX, CONTEXT_MAX, CLASSES_MAX = 8192, 256, 65536, 65536, 65536
@@ -39,6 +41,8 @@ class MixerConfig:
     query_gate: bool = True
     global_sum: bool = True  # "global": false makes w minus infinity outside the window
     share_value_query: bool = False  # fastformer
+    scale: bool = True  # simple-attention: divided by sqrt(T)
+    norm: str = "l1"  # sima: of each channel of q and k over the tokens
     factorised: bool = True  # aft-full, aft-local: biases as pos_u pos_v^T (AFT eq. 7), else one matrix
     rank: int = 64  # their d', as AFT takes it for CIFAR-10; of a model that is loaded the tensors tell
     reparameterised: bool = True  # aft-conv: kernel as gain (r - mean) / std + bias (AFT eq. 8)
@@ -114,7 +118,8 @@ def check(c):
     expect(c.activation in ACTIVATIONS, "activation", c.activation, "one of " + ", ".join(ACTIVATIONS))
     expect(NORM_EPS_MIN <= c.norm_eps <= NORM_EPS_MAX, "norm_eps", c.norm_eps,
            f"a number {NORM_EPS_MIN:g}..{NORM_EPS_MAX:g}")
-    expect(c.pooling in ("mean", "class-token"), "pooling", c.pooling, '"mean" or "class-token"')
+    expect(c.pooling in POOLINGS, "pooling", c.pooling, "one of " + ", ".join(POOLINGS))
+    expect(m.norm in NORMS, "mixer.norm", m.norm, "one of " + ", ".join(NORMS))
     if m.type in HEADED_MIXERS:
         expect(is_count(m.heads, c.dim) and c.dim % m.heads == 0, "mixer.heads", m.heads, f"a divisor of dim, {c.dim}")
     expect(not c.causal or m.type in CAUSAL_MIXERS, "mixer.type", m.type,
@@ -182,7 +187,7 @@ KEYS = {
          "norm_eps": float, "share_layers": bool, "mixer": dict, "pooling": str, "labels": list, "input": dict,
          "chat_template": dict},
     "mixer.": {"type": str, "heads": int, "window": int, "kernel": (int, list), "query_gate": bool, "global": bool,
-               "share_value_query": bool, "factorised": bool, "reparameterised": bool},
+               "share_value_query": bool, "factorised": bool, "reparameterised": bool, "scale": bool, "norm": str},
     "input.": {"kind": str, "size": list, "patch": list, "mean": list, "std": list, "resize_to": int,
                "interpolation": str, "context": int},
 }
@@ -239,7 +244,7 @@ def from_json(text):
         type=m["type"], heads=m.get("heads", 1), window=m.get("window"), kernel=tuple(kernel),
         query_gate=m.get("query_gate", True), global_sum=m.get("global", True),
         share_value_query=m.get("share_value_query", False), factorised=m.get("factorised", True),
-        reparameterised=m.get("reparameterised", True))
+        reparameterised=m.get("reparameterised", True), scale=m.get("scale", True), norm=m.get("norm", "l1"))
     return ModelConfig(
         task=j["task"], dim=j["dim"], depth=j["depth"], mixer=mixer, mlp_ratio=j.get("mlp_ratio", 4),
         activation=j.get("activation", "gelu"), norm_eps=float(j.get("norm_eps", 1e-5)),
@@ -262,6 +267,10 @@ def to_json(c):
         mixer["kernel"] = list(m.kernel) if kind == "image" else m.kernel[0]
     if m.type == "fastformer":
         mixer["share_value_query"] = m.share_value_query
+    if m.type == "simple-attention" and not m.scale:
+        mixer["scale"] = False
+    if m.type == "sima" and m.norm != "l1":
+        mixer["norm"] = m.norm
     if m.type.startswith("aft-"):
         if not m.query_gate:
             mixer["query_gate"] = False

@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from .corpus import CHUNK, read_bytes
-from .export import ModelError, model_input
+from .export import ModelError, load, model_input
 from .pictures import read_pictures
+from .texts import padded
 
 BATCH_BYTES = 8192  # bytes or sub-pixels that run at a time: 8 MiB of logits
-BATCH_PICTURES = 64
+BATCH_PICTURES, BATCH_TEXTS = 64, 32
 
 
 @dataclass
@@ -128,6 +129,27 @@ def accuracy(model, pictures, limit=0):
         right += sum(g == numbers[f] for g, f in zip(got, folders))
         count += len(x)
     return 100 * right / count
+
+
+@torch.inference_mode()
+def text_accuracy(model, texts):
+    """Percentage of Texts whose likeliest class is their own; of those that are too long the beginning is seen."""
+    most, right = model.config.context - hasattr(model, "cls_token"), 0
+    order = sorted(range(len(texts)), key=lambda i: len(texts.texts[i]))
+    for i in range(0, len(order), BATCH_TEXTS):
+        part = order[i : i + BATCH_TEXTS]
+        x, lengths = (t.to(model.head.weight.device) for t in padded([texts.texts[k][:most] for k in part]))
+        got = model(x, lengths).argmax(1).tolist()
+        right += sum(g == texts.labels[k] for g, k in zip(got, part))
+    return 100 * right / len(texts)
+
+
+def load_for(model_dir, task):
+    """The Model of a directory, which must be for a task. Raises ModelError."""
+    model = load(model_dir)
+    if model.config.task != task:
+        raise ModelError(f"{model_dir} is for {model.config.task}, expected a model for {task}")
+    return model
 
 
 def interval(percent, count):

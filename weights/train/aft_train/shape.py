@@ -4,7 +4,7 @@ A preset's shape is a dict by the names of these options, without dashes; what t
 """
 import argparse
 
-from .model_config import ACTIVATIONS, HEADED_MIXERS, MixerConfig
+from .model_config import ACTIVATIONS, HEADED_MIXERS, NORMS, MixerConfig
 from .recipe import TrainError
 
 AFT = ("aft-full", "aft-local", "aft-simple", "aft-conv")
@@ -25,6 +25,8 @@ MIXER_OPTIONS = {  # option -> (mixers that have it, how it is given)
     "query_gate": (AFT, {**FLAG, "help": "of AFT: sigmoid(q) in front"}),
     "global_sum": (AFT[1:2] + AFT[3:], {**FLAG, "help": "of aft-local, aft-conv: positions outside the window count"}),
     "share_value_query": (("fastformer",), {**FLAG, "help": "of fastformer: the query is the value"}),
+    "scale": (("simple-attention",), {**FLAG, "help": "of simple-attention: its product is divided by sqrt(T)"}),
+    "norm": (("sima",), {"choices": NORMS, "help": "of sima: of each channel of q and k over the tokens (l1)"}),
 }
 
 

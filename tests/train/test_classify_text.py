@@ -1,0 +1,147 @@
+import json
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from tiny import tiny_model
+
+from aft_train import classify_text, load
+from aft_train.check import check
+from aft_train.model_config import MIXERS, POOLINGS
+from aft_train.texts import CorpusError, epoch_batches, padded, read_texts
+
+TINY = ["--depth", "1", "--dim", "16", "--context", "64", "--batch", "8", "--threads", "1", "--warmup", "5",
+        "--steps", "40", "--log-every", "20", "--evaluate-every", "40", "--train-dtype", "f32", "--lr", "1e-2"]
+LETTERS = {"early": b"abcdefg", "late": b"tuvwxyz"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """60 texts of 3 to 79 letters with each of two labels, some of them deeper."""
+    path, rng = tmp_path_factory.mktemp("texts"), np.random.default_rng(1)
+    for label, letters in LETTERS.items():
+        for i in range(60):
+            file = path / label / ("deeper" if i % 3 == 0 else ".") / f"{i}.txt"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(bytes(rng.choice(list(letters), rng.integers(3, 80)).tolist()))
+    return path
+
+
+def refusal(capsys, *arguments):
+    """The one line that a wrong command line gets, with exit code 2."""
+    capsys.readouterr()
+    assert classify_text.main([str(a) for a in arguments]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("aft_train.classify_text: "), lines
+    return lines[-1]
+
+
+# ---- padding ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("learning", [False, True], ids=["evaluation", "training"])
+def test_what_is_beyond_a_texts_end_changes_nothing(mixer, pooling, learning):
+    model = tiny_model("text-classification", mixer, pooling=pooling, context=12)
+    rng = np.random.default_rng(2)
+    texts = [rng.integers(0, 256, n, dtype=np.uint8) for n in (3, 11, 1, 7)]
+    x, lengths = padded(texts)
+    for i, text in enumerate(texts):
+        x[i, len(text) :] = torch.from_numpy(rng.integers(0, 256, x.shape[1] - len(text), dtype=np.uint8))
+    with torch.set_grad_enabled(learning):
+        together = model(x, lengths)
+        for i, text in enumerate(texts):
+            torch.testing.assert_close(together[i], model(torch.from_numpy(text)[None])[0], atol=2e-5, rtol=2e-5)
+
+
+# ---- data ------------------------------------------------------------------------------------------------------------
+
+
+def test_folders_are_labels_at_any_depth(folder):
+    texts = read_texts(folder)
+    assert texts.classes == ["early", "late"] and len(texts) == 120 and texts.labels.count(0) == 60
+    assert all(set(t.tobytes()) <= set(LETTERS[texts.classes[c]]) for t, c in zip(texts.texts, texts.labels))
+
+
+@pytest.mark.parametrize("name, content, columns", [
+    ("t.csv", 'text,label\n"a, ""b""",one\nc,2\n', ("text", "label")),
+    ("t.tsv", 'Target\tSource\none\ta, "b"\n2\tc\n', ("Source", "Target")),
+    ("t.jsonl", '{"text": "a, \\"b\\"", "label": "one"}\n\n{"label": 2, "text": "c", "more": []}\n',
+     ("text", "label"))])
+def test_tables_have_a_text_and_a_label_in_each_row(name, content, columns, tmp_path):
+    (tmp_path / name).write_text(content)
+    texts = read_texts(tmp_path / name, columns)
+    assert texts.classes == ["2", "one"] and texts.labels == [1, 0]
+    assert [t.tobytes() for t in texts.texts] == [b'a, "b"', b"c"]
+
+
+@pytest.mark.parametrize("name, content, wanted", [
+    ("t.txt", "x", "is no folder of folders of texts"), ("t.csv", "text,tag\na,b\n", "row 1 has not both"),
+    ("t.jsonl", '{"text": 1.5, "label": "a"}\n', "row 1 has not both"), ("t.jsonl", "{\n", "t.jsonl: "),
+    ("t.csv", "text,label\n", "has no texts with labels")])
+def test_tables_that_cannot_be_used_are_named(name, content, wanted, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(CorpusError, match=wanted):
+        read_texts(tmp_path / name)
+
+
+def test_a_label_that_was_not_learnt_is_named(folder, tmp_path):
+    (tmp_path / "t.csv").write_text("text,label\na,early\nb,never\n")
+    with pytest.raises(CorpusError, match="has the label never, expected one of early, late"):
+        read_texts(tmp_path / "t.csv", classes=["early", "late"])
+
+
+def test_an_epochs_batches_have_every_text_once_and_lengths_alike():
+    lengths = np.random.default_rng(3).integers(1, 1000, 1003)
+    batches = epoch_batches(lengths, 10, np.random.default_rng(4))
+    assert sorted(batches.flatten().tolist()) == sorted(set(batches.flatten().tolist())) and batches.shape == (100, 10)
+    spans = [lengths[b].max() - lengths[b].min() for b in batches]
+    assert np.median(spans) < 100
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [
+    [], ["--mixer", "simple-attention", "--no-scale", "--pooling", "mean"], ["--mixer", "sima", "--norm", "l2"],
+    ["--mixer", "sima", "--norm", "none"], ["--mixer", "aft-conv", "--pooling", "class-token"],
+    ["--mixer", "aft-simple"],
+    ["--share-value-query", "--share-layers", "--depth", "2"], ["--mixer", "attention", "--crop", "5"]],
+    ids=lambda options: " ".join(options) or "fastformer")
+def test_letters_are_told_apart_and_served(options, folder, tmp_path, aft):
+    assert classify_text.main([str(folder), *TINY, *options, "--run", str(tmp_path / "run")]) == 0
+    model = tmp_path / "run" / "model"
+    right = float((model / "README.md").read_text().split("held out: 12 texts | ")[1].split()[0])
+    assert right >= 90
+    assert check(model)[0] < 1e-5
+    subprocess.run([aft, "verify", str(model)], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_softmax_model_learns_from_the_frozen_projections_of_another(folder, tmp_path):
+    """Simpletron, section 4.2."""
+    first, second = tmp_path / "simple", tmp_path / "softmax"
+    more = ["--mixer", "simple-attention", "--ema", "0"]
+    assert classify_text.main([str(folder), *TINY, *more, "--run", str(first)]) == 0
+    assert classify_text.main([str(folder), *TINY, "--mixer", "attention", "--ema", "0", "--freeze", "q,k,v",
+                               "--init", str(first / "model"), "--run", str(second)]) == 0
+    one, other = (load(run / "model").state_dict() for run in (first, second))
+    for name, p in other.items():
+        frozen = any(part in name.split(".") for part in "qkv")
+        assert name not in one or torch.equal(p, one[name]) == frozen, name
+    assert json.loads((second / "run.json").read_text())["freeze"] == "q,k,v"
+
+
+@pytest.mark.parametrize("wrong, wanted", [
+    (["--columns", "text"], "--columns is text, expected two names"), (["--freeze", "w"], "--freeze w: no tensor"),
+    (["--context", "0"], "input.context is 0"), (["--batch", "1000"], "has 108 texts to learn, fewer than a batch"),
+    (["--init", "weights/models/cifar10-sima"], "is for image-classification"),
+    (["--mixer", "aft-conv", "--norm", "l2"], "--norm l2 is for sima, not for aft-conv")])
+def test_options_that_contradict_are_refused(wrong, wanted, folder, tmp_path, capsys):
+    assert wanted in refusal(capsys, folder, *TINY, *wrong, "--run", tmp_path / "run")
+
+
+def test_one_label_is_nothing_to_tell_apart(folder, tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("text,label\n" + "a,b\n" * 30)
+    assert "has the label b alone" in refusal(capsys, tmp_path / "t.csv", *TINY, "--run", tmp_path / "run")
