@@ -13,6 +13,7 @@ models
 inspect
 verify
 check-precision
+evaluate
 bench
 key
 load
@@ -176,6 +177,13 @@ _aft_verb() {
             --write
             --force
             -t=text --threads=text
+            --json' ;;
+    evaluate)
+        arguments='model file'
+        options='-h --help
+            --confusion=file
+            -t=text --threads=text
+            --precision=f32|bf16|int8|auto
             --json' ;;
     bench)
         arguments='model'

@@ -42,6 +42,8 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
     X(check_precision, "check-precision", "MODEL DATA",                                                                \
       "measure what bf16 and int8 cost in quality; record it for auto",                                                \
       "aft check-precision ./my-model held-out.txt --write")                                                           \
+    X(evaluate, "evaluate", "MODEL DATA", "measure how good a model is on data that it was not trained on",            \
+      "aft evaluate cifar10-aft-conv pictures/ --confusion table.png")                                                 \
     X(bench, "bench", "[MODEL]", "measure how fast a model runs here", "aft bench enwik8-aft-local --threads 2")       \
     X(key, "key", "add|list|remove [NAME] --file F", "create, list and revoke the keys that clients of aftd need",     \
       "aft key add alice --file keys.json --models enwik8-aft-local --rate 10/s")                                      \

@@ -34,7 +34,7 @@ static int by_name(const FTSENT **a, const FTSENT **b)
     return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-static int add_folder(struct cli_pictures *p, const char *path, bool deep)
+static int add_folder(struct cli_pictures *p, const char *path, bool deep, bool any_name)
 {
     char *const roots[] = {(char *)path, NULL};
     const size_t before = p->count;
@@ -47,7 +47,8 @@ static int add_folder(struct cli_pictures *p, const char *path, bool deep)
             (void)fts_set(walk, e, FTS_SKIP);
         if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || (deep && e->fts_info == FTS_NS))
             code = cli_fail("%s: %s", e->fts_path, strerror(e->fts_errno));
-        else if ((below || (e->fts_info != FTS_D && e->fts_info != FTS_DP)) && picture_has_name(e->fts_name))
+        else if ((below || (e->fts_info != FTS_D && e->fts_info != FTS_DP)) &&
+                 (any_name || picture_has_name(e->fts_name)))
             code = add(p, e->fts_path);
         errno = 0;
     }
@@ -56,7 +57,8 @@ static int add_folder(struct cli_pictures *p, const char *path, bool deep)
     if (walk != NULL)
         (void)fts_close(walk);
     if (code == CLI_OK && p->count == before)
-        code = cli_fail("%s holds no picture: expected files named *.jpg, *.jpeg, *.png or *.webp", path);
+        code = any_name ? cli_fail("%s holds no file", path)
+                        : cli_fail("%s holds no picture: expected files named *.jpg, *.jpeg, *.png or *.webp", path);
     return code;
 }
 
@@ -68,7 +70,12 @@ bool cli_is_folder(const char *path)
 
 int cli_pictures_add(struct cli_pictures *p, const char *path, bool deep)
 {
-    return cli_is_folder(path) ? add_folder(p, path, deep) : add(p, path);
+    return cli_is_folder(path) ? add_folder(p, path, deep, false) : add(p, path);
+}
+
+int cli_files_add(struct cli_pictures *p, const char *path)
+{
+    return add_folder(p, path, true, true);
 }
 
 void cli_pictures_clear(struct cli_pictures *p)

@@ -223,3 +223,30 @@ enum status draw_biases(struct picture *ret, const struct engine *e, uint32_t la
     *ret = p;
     return OK;
 }
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+enum status draw_table_of_counts(struct picture *ret, const uint32_t *counts, uint32_t n, uint32_t side,
+                                 struct error *err)
+{
+    const uint32_t cell = side > n ? side / n : 1;
+    struct picture p = {.width = n * cell, .height = n * cell};
+    const size_t line = (size_t)p.width * 3;
+    p.pixels = malloc(line * p.height);
+    if (p.pixels == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels", p.width, p.height);
+    for (size_t y = 0; y < n; y++) {
+        const uint32_t *row = counts + y * n;
+        uint64_t sum = 0;
+        for (size_t x = 0; x < n; x++)
+            sum += row[x];
+        for (size_t x = 0; x < n; x++) {
+            const double share = sum > 0 ? (double)row[x] / (double)sum : 0.0;
+            memset(p.pixels + y * cell * line + x * cell * 3, 255 - (int)(255.0 * sqrt(share)), (size_t)cell * 3);
+        }
+        for (size_t i = 1; i < cell; i++)
+            memcpy(p.pixels + (y * cell + i) * line, p.pixels + y * cell * line, line);
+    }
+    *ret = p;
+    return OK;
+}

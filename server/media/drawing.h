@@ -21,4 +21,10 @@ void draw_map(struct picture *onto, const struct picture_box *box, const float *
 enum status draw_biases(struct picture *ret, const struct engine *e, uint32_t layer, uint32_t head, uint32_t side,
                         struct error *err);
 
+/* A table of counts [n, n] as a square of at most `side` pixels, or of n: each count a cell, from white for none to
+ * black for all of its row, by the root of the share, so that few can be seen. picture_clear *ret, which is set only on
+ * OK. Errors: ERR_NOMEM. */
+enum status draw_table_of_counts(struct picture *ret, const uint32_t *counts, uint32_t n, uint32_t side,
+                                 struct error *err);
+
 #endif

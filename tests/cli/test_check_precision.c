@@ -167,7 +167,7 @@ static void pictures_are_classified_or_drawn(void **state)
     char pictures[PATH_MAX];
     temp_path(pictures, dir, "pictures");
     char *out = run("check-precision", "classes", pictures, NULL);
-    assert_non_null(strstr(out, "of 10 pictures"));
+    assert_non_null(strstr(out, "of 10 pictures or texts"));
     free(out);
     const double share = recorded("classes", ENGINE_F32);
     assert_true(share > 60.0 && share <= 100.0); /* seven of ten at least */
@@ -230,7 +230,7 @@ static void what_is_wrong_is_told(void **state)
         {"no folder", {"check-precision", classes, "/nowhere"}, NULL, 1, "", "/nowhere: no such folder"},
         {"no labels", {"check-precision", classes, pictures}, NULL, 1, "", "such as airplane"},
         {"no picture", {"check-precision", classes, broken}, NULL, 1, "", "/broken/cat/one.jpg: "},
-        {"a task without", {"check-precision", classified, "README.md"}, NULL, 1, "", "classifies texts"},
+        {"no labelled texts", {"check-precision", classified, "README.md"}, NULL, 1, "", "line 1 is no JSON object"},
     };
     program_expect(aft, cases, LENGTH(cases));
 }

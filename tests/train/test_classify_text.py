@@ -9,6 +9,7 @@ from tiny import tiny_model
 from aft_train import classify_text, load
 from aft_train.check import check
 from aft_train.model_config import MIXERS, POOLINGS
+from aft_train.quality import text_accuracy
 from aft_train.texts import CorpusError, epoch_batches, padded, read_texts
 
 TINY = ["--depth", "1", "--dim", "16", "--context", "64", "--batch", "8", "--threads", "1", "--warmup", "5",
@@ -117,6 +118,9 @@ def test_letters_are_told_apart_and_served(options, folder, tmp_path, aft):
     assert right >= 90
     assert check(model)[0] < 1e-5
     subprocess.run([aft, "verify", str(model)], check=True, stdout=subprocess.DEVNULL)
+    told = subprocess.run([aft, "evaluate", str(model), str(folder), "--json", "--precision", "f32"], check=True,
+                          capture_output=True)
+    assert json.loads(told.stdout)["top1_percent"] == pytest.approx(text_accuracy(load(model), read_texts(folder)))
 
 
 def test_a_softmax_model_learns_from_the_frozen_projections_of_another(folder, tmp_path):

@@ -1,11 +1,15 @@
+import json
+import subprocess
+
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from PIL import Image
 from test_pictures import picture, write_folder
 from tiny import tiny_model
 
-from aft_train import ModelError, export
+from aft_train import ModelError, export, load
 from aft_train.pictures import read_pictures
 from aft_train.quality import (accuracy, accuracy_of_commonest, bits_of_frequencies, bits_per_byte, bits_per_dim,
                                class_numbers, interval, measure, read_data, spread, windows)
@@ -142,3 +146,17 @@ def test_the_commonest_label_is_that_of_what_was_learnt(tmp_path):
     (50, 10, 23.7, 76.3), (50, 1000, 46.9, 53.1), (0, 20, 0.0, 16.1), (100, 20, 83.9, 100.0), (60, 80, 49.0, 70.0)])
 def test_an_interval_is_wilsons(percent, count, low, high):
     assert interval(percent, count) == pytest.approx((low, high), abs=0.06)
+
+
+@pytest.mark.parametrize("name", ["cifar10-aft-conv", "enwik8-aft-local", "cifar10-pixels-16"])
+def test_aft_evaluate_says_the_same(name, aft, tmp_path):
+    for file in sorted((ROOT / "tests" / "data" / "cifar").glob("*.jpg")):
+        (tmp_path / "pictures" / file.stem).mkdir(parents=True)
+        (tmp_path / "pictures" / file.stem / file.name).write_bytes(file.read_bytes())
+    data = ROOT / "README.md" if "enwik8" in name else tmp_path / "pictures"
+    model = load(ROOT / "weights" / "models" / name)
+    figure = measure(model, read_data(model.config, str(data)))
+    told = subprocess.run([aft, "evaluate", str(ROOT / "weights" / "models" / name), str(data), "--json", "--precision",
+                           "f32"], check=True, capture_output=True).stdout
+    key = {"% right": "top1_percent", "bits per byte": "bits_per_byte", "bits per dim": "bits_per_dim"}[figure.unit]
+    assert json.loads(told)[key] == pytest.approx(figure.value, abs=1e-4)
