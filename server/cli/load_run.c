@@ -261,6 +261,14 @@ static void count_unsent(struct run *r, double until_s)
         }
 }
 
+/* What was due in the warm-up and found no client is left out: of an open loop that is far too fast it would be all that
+ * is sent in the window, too. */
+static void forget_the_warm_up(struct run *r)
+{
+    while (r->o->rate > 0.0 && r->arrival_s < r->window_s)
+        advance(r, r->arrival_s);
+}
+
 /* ---- the window ------------------------------------------------------------------------------------------------- */
 
 static double cpu_seconds(void)
@@ -361,6 +369,7 @@ static void loop(struct run *r)
         if (!r->in_window && !r->closed && now_s >= r->window_s) {
             r->in_window = true;
             r->cpu_s = cpu_seconds();
+            forget_the_warm_up(r);
         }
         if (!r->closed)
             send_due(r);

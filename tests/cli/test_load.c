@@ -218,6 +218,16 @@ static void the_warm_up_is_sent_and_not_counted(void **state)
 
 /* ---- open loops ------------------------------------------------------------------------------------------------- */
 
+static void what_a_warm_up_could_not_send_does_not_fill_the_window(void **state)
+{
+    (void)state;
+    start(NULL);
+    json_t *report = LOAD(0, SAMPLE, "--rate=20000", "--concurrency=1", "--warmup=0.5", "--duration=0.5");
+    assert_true(count_of(report, "sent") > 0 && count_of(report, "unsent") > 1000);
+    json_decref(report);
+    daemon_stop(&aftd);
+}
+
 static void an_open_loop_sends_at_its_rate(void **state)
 {
     (void)state;
@@ -460,9 +470,7 @@ static void the_report_for_people_has_a_line_for_each_figure(void **state)
         if (strstr(p.out, lines[i]) == NULL)
             fail_msg("no \"%s\" in\n%s", lines[i], p.out);
     program_run_clear(&p);
-    char *log = daemon_log(&aftd);
-    assert_non_null(strstr(log, "from-aft-load"));
-    free(log);
+    daemon_await_log(&aftd, "from-aft-load"); /* what is logged is written a little later */
     daemon_stop(&aftd);
 }
 
@@ -490,6 +498,7 @@ int main(void)
         cmocka_unit_test_teardown(whole_answers_have_bytes_and_no_gaps, stop),
         cmocka_unit_test_teardown(pictures_and_folders_of_them_are_classified, stop),
         cmocka_unit_test_teardown(the_warm_up_is_sent_and_not_counted, stop),
+        cmocka_unit_test_teardown(what_a_warm_up_could_not_send_does_not_fill_the_window, stop),
         cmocka_unit_test_teardown(an_open_loop_sends_at_its_rate, stop),
         cmocka_unit_test_teardown(what_an_open_loop_cannot_send_in_time_counts, stop),
         cmocka_unit_test_teardown(the_rate_that_holds_is_the_highest_of_the_runs_that_held, stop),
