@@ -32,6 +32,7 @@ _aft_verb() {
             -k=text --top-k=text
             --json
             --files-from=file
+            --texts
             -0 --null
             --size=text
             --tokens-max=text

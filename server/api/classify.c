@@ -1,5 +1,5 @@
-/* classify.c - POST /classify: pictures, or a text, in; the most probable labels of each out. One picture is the
- * body; several are parts of multipart/form-data, or strings in JSON. HTTP threads; workers decode large ones
+/* classify.c - POST /classify: pictures or texts in; the most probable labels of each out. One picture is the body;
+ * several are parts of multipart/form-data, or strings in JSON, as texts are. HTTP threads; workers decode large ones
  * (server/operation/picture_inputs.h). */
 #include "server/api/route_table.h"
 
@@ -26,13 +26,16 @@ enum { TOP_K_DEFAULT = 5, PARAM_MAX = 32 };
 
 /* Texts are borrowed from the JSON, or from what a form's parts came to. */
 struct fields {
-    const json_t *text, *images, *model, *size;
+    const json_t *text, *texts, *images, *model, *size;
     int64_t top_k;
 };
 
+/* Strings as well as pictures in base64. */
+#define TEXTS_EXPECTED "a list of 1 to " FIELD_DIGITS(CLASSIFY_INPUTS_MAX) " texts"
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, HTTP_BODY_MAX), .what = "a string"},
+    {"texts", FIELD_OTHER, AT(texts), .read = request_pictures_read, .what = TEXTS_EXPECTED},
     {"images", FIELD_OTHER, AT(images), .read = request_pictures_read, .what = REQUEST_PICTURES_EXPECTED},
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_REF_MAX), .what = "the name of a model"},
     {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(1, CLASSIFY_TOP_K_MAX)},
@@ -40,8 +43,8 @@ static const struct field table[] = {
 };
 #undef AT
 const struct field_list classify_fields = FIELDS_OF(table);
-/* The query has neither text nor images. */
-const struct field_list classify_query = {table + 2, sizeof table / sizeof table[0] - 2};
+/* The query has neither texts nor images. */
+const struct field_list classify_query = {table + 3, sizeof table / sizeof table[0] - 3};
 
 /* The request's state. */
 struct classification {
@@ -105,14 +108,16 @@ static enum status add_files(struct picture_inputs *r, const struct multipart_pa
 /* Required fields of a JSON body, and fields that exclude each other. */
 static enum status check_fields(const struct fields *f, struct error *err)
 {
-    if (f->text == NULL && f->images == NULL)
-        return error_set_param(
-            err, ERR_ARGUMENT, "text",
-            "\"text\" is missing; expected a string, or \"images\" for a model that classifies pictures");
-    if (f->text != NULL && f->images != NULL)
-        return error_set_param(err, ERR_ARGUMENT, "images",
-                               "\"text\" and \"images\" are both given; expected one of them");
-    if (f->text != NULL && f->size != NULL)
+    const char *first = f->text != NULL ? "text" : f->texts != NULL ? "texts" : NULL;
+    const char *second = f->images != NULL ? "images" : f->texts != NULL ? "texts" : NULL;
+    if (first == NULL && second == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "text",
+                               "\"text\" is missing; expected a string, or \"texts\", or \"images\" for a model that "
+                               "classifies pictures");
+    if (first != NULL && second != NULL && strcmp(first, second) != 0)
+        return error_set_param(err, ERR_ARGUMENT, second, "\"%s\" and \"%s\" are both given; expected one of them",
+                               first, second);
+    if (first != NULL && f->size != NULL)
         return error_set_param(err, ERR_ARGUMENT, "size", "\"size\" is \"%s\"; expected no \"size\" with a text",
                                json_quote(json_string_value(f->size)).text);
     return OK;
@@ -132,6 +137,21 @@ static enum status check_files(const struct given *g, struct error *err)
     return g->is_form
                ? error_set_param(err, ERR_ARGUMENT, "image", "the body has no part \"image\"; expected one or more")
                : error_set(err, ERR_ARGUMENT, "the body is empty; expected a picture");
+}
+
+static enum status add_texts(struct picture_inputs *r, const json_t *texts, struct error *err)
+{
+    enum status st = OK;
+    size_t i;
+    const json_t *text;
+    json_array_foreach((json_t *)texts, i, text)
+    {
+        char param[PARAM_MAX];
+        (void)snprintf(param, sizeof param, "texts[%zu]", i);
+        if (st == OK)
+            st = picture_inputs_add_text(r, json_string_value(text), json_string_length(text), param, err);
+    }
+    return st;
 }
 
 /* Find the model, then read what it is to classify. */
@@ -155,6 +175,8 @@ static enum status read_input(struct request *x, const struct fields *f, const s
     st = picture_inputs_init(r, x, classify_note_input, json_string_value(f->size), err);
     if (st == OK && f->text != NULL)
         st = picture_inputs_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
+    else if (st == OK && f->texts != NULL)
+        st = add_texts(r, f->texts, err);
     else if (st == OK)
         st = g->is_json ? request_pictures_add(r, f->images, err) : add_files(r, g->files, g->count, err);
     return st == OK ? classify_make_outputs(&x->job, false, err) : st;

@@ -1,6 +1,6 @@
-/* classify.c - aft classify MODEL PICTURE..., or PICTURE... and a daemon: probabilities and labels. A picture that is
- * alone has a line for each label; of many, each has one line that begins with its path, so that scripts can read
- * them. Single threaded. */
+/* classify.c - aft classify MODEL FILE..., or FILE... and a daemon: probabilities and labels of pictures, or of texts
+ * where the model classifies those. A file that is alone has a line for each label; of many, each has one line that
+ * begins with its path, so that scripts can read them. Single threaded. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -25,7 +25,8 @@ struct classifier {
     struct cli_engine with; /* unless a daemon is asked */
     uint64_t top_k;         /* 0: not given */
     bool json, nul;         /* nul: it ends the names in files_from, in place of a newline */
-    bool many;              /* a line for each picture */
+    bool many;              /* a line for each file */
+    bool is_text;           /* files are texts: a daemon's model is not known here */
     struct remote remote;
     const struct model *model; /* unless a daemon is asked */
     struct engine *engine;
@@ -70,9 +71,31 @@ static int print_answer(const struct classifier *c, const char *path, const char
 
 /* ---- by an engine of our own ------------------------------------------------------------------------------------ */
 
-/* CLI_FAILED, and why is printed, if the picture cannot be read or the model's logits are not finite. */
+/* CLI_FAILED, and why is printed, if the file cannot be read or the model's logits are not finite. */
+static int compute_text(const struct classifier *c, const char *path)
+{
+    const uint32_t most = engine_info(c->engine)->elements_max;
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    int code = cli_read(&bytes, &size, path, SCORE_FILE_MAX);
+    if (code != CLI_OK)
+        return code;
+    if (size < 1 || size > most) {
+        free(bytes);
+        return cli_fail("%s has %zu bytes, expected 1 to %u, as many as %s takes", cli_file_name(path), size, most,
+                        c->model->name);
+    }
+    engine_texts_begin(c->engine, (const uint8_t *const[]){bytes}, 1, (uint32_t)size);
+    free(bytes);
+    while (!engine_batch_step(c->engine))
+        ;
+    return cli_check_logits(engine_batch_logits(c->engine, 0), c->model->config.classes);
+}
+
 static int compute(const struct classifier *c, const char *path)
 {
+    if (c->model->config.task == TASK_TEXT_CLASSIFICATION)
+        return compute_text(c, path);
     const struct picture_options options = {.shorter = picture_fit_shorter(c->with.size, &c->model->config)};
     struct picture picture = {0};
     struct picture_fit fit;
@@ -101,6 +124,23 @@ static int classify_one(struct classifier *c, const char *path)
 
 /* ---- by a daemon ------------------------------------------------------------------------------------------------ */
 
+/* A text as the daemon takes it: free *ret. */
+static int text_body(char **ret, const char *path)
+{
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    int code = cli_read(&bytes, &size, path, HTTP_BODY_MAX);
+    if (code != CLI_OK)
+        return code;
+    json_t *object = json_pack("{s:s%}", "text", (const char *)bytes, size);
+    *ret = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+    if (*ret == NULL)
+        code = cli_fail("%s is no text in UTF-8", cli_file_name(path));
+    json_decref(object);
+    free(bytes);
+    return code;
+}
+
 static int ask_one(const struct classifier *c, const char *path)
 {
     char top_k[24];
@@ -111,9 +151,18 @@ static int ask_one(const struct classifier *c, const char *path)
     (void)snprintf(top_k, sizeof top_k, "%" PRIu64, c->top_k);
     const struct remote_parameter query[] = {
         {"model", c->remote.model, false}, {"size", c->with.size, false}, {"top_k", top_k, false}};
-    const struct remote_request request = {
+    struct remote_request request = {
         .path = "/classify", .query = query, .query_count = sizeof query / sizeof query[0], .file = path};
-    int code = remote_post_json(&c->remote, &request, &answer);
+    char *text = NULL;
+    int code = c->is_text ? text_body(&text, path) : CLI_OK;
+    if (text != NULL) {
+        request.type = "application/json";
+        request.body = text;
+        request.size = strlen(text);
+    }
+    if (code == CLI_OK)
+        code = remote_post_json(&c->remote, &request, &answer);
+    free(text);
     if (code != CLI_OK)
         return code;
     if (json_unpack(answer, "{s:s, s:o}", "model", &model, "predictions", &predictions) != 0)
@@ -148,7 +197,7 @@ static bool take_all(struct classifier *c, const struct cli_pictures *p)
         progress = cli_progress_begin(p->count);
     for (size_t i = 0; i < p->count && goes_on; i++) {
         goes_on = take(c, p->paths[i]);
-        cli_progress_show(&progress, i + 1, "pictures");
+        cli_progress_show(&progress, i + 1, c->is_text ? "texts" : "pictures");
     }
     cli_progress_end(&progress);
     return goes_on;
@@ -159,7 +208,8 @@ static bool take_named(struct classifier *c, char **paths, int count)
 {
     struct cli_pictures found = {.count = 0};
     for (int i = 0; i < count; i++)
-        if (cli_pictures_add(&found, paths[i], false) != CLI_OK)
+        if ((c->is_text && cli_is_folder(paths[i]) ? cli_files_add(&found, paths[i])
+                                                   : cli_pictures_add(&found, paths[i], false)) != CLI_OK)
             c->code = CLI_FAILED;
     const bool goes_on = take_all(c, &found);
     cli_pictures_clear(&found);
@@ -231,6 +281,7 @@ static int classify_parse(struct classifier *c, int argc, char **argv, int *coun
          "how many labels to print"},
         CLI_JSON_OPTION(&c->json){"files-from", CLI_TEXT, (void *)&c->files_from, 0, 0, "FILE", NULL,
                                   "read names of pictures from a file, one a line; - is standard input"},
+        {"texts", CLI_FLAG, &c->is_text, 0, 0, NULL, NULL, "with --url or --unix: the files are texts, not pictures"},
         {"null", CLI_FLAG, &c->nul, 0, 0, NULL, NULL, "names in that file end with NUL, as find -print0 writes them"},
         CLI_SIZE_OPTIONS(&c->with) CLI_ENGINE_OPTIONS(&c->with) REMOTE_OPTIONS(&c->remote){0},
     };
@@ -256,9 +307,16 @@ int cli_classify(int argc, char **argv)
         return code;
     if (c.remote.asks)
         return classify_run(&c, argv + 1, count);
-    struct model *m = cli_load_model(c.remote.model, &(enum model_task){TASK_IMAGE_CLASSIFICATION});
+    struct model *m = cli_load_model(c.remote.model, NULL);
     struct engine_options o = {.pictures_max = 1};
+    if (m != NULL && model_config_causal(&m->config)) {
+        code = cli_fail("%s is a model for %s, expected one that classifies pictures or texts", m->name,
+                        model_task_name(m->config.task));
+        model_free(m);
+        return code;
+    }
     c.model = m;
+    c.is_text = m != NULL && m->config.task == TASK_TEXT_CLASSIFICATION;
     c.engine = cli_open_engine(m, &c.with, &o);
     code = c.engine != NULL ? classify_run(&c, argv + 1, count) : CLI_FAILED;
     engine_close(c.engine);

@@ -19,7 +19,7 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 /*   function  name  arguments  help  example */
 #define CLI_VERBS(X)                                                                                                   \
-    X(classify, "classify", "MODEL PICTURE...", "print the most likely labels of pictures and of folders of them",     \
+    X(classify, "classify", "MODEL FILE...", "print the likeliest labels of pictures, texts, or folders of them",      \
       "aft classify cifar10-aft-conv ship.jpg")                                                                        \
     X(explain, "explain", "MODEL [PICTURE] -o PNG", "draw what a model looks at in a picture, or its position biases", \
       "aft explain cifar10-aft-conv ship.jpg -o seen.png")                                                             \

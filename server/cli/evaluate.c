@@ -160,7 +160,7 @@ int cli_evaluate(int argc, char **argv)
     struct cli_engine with = {.threads = 0};
     const struct cli_option options[] = {
         {"confusion", CLI_TEXT, (void *)&v.table.path, 0, 0, "PNG", NULL,
-         "draw what is taken for what: a row for each label, a column for what it was told to be"},
+         "draw what is taken for what: a row for each label, a column for each answer"},
         CLI_ENGINE_OPTIONS(&with) CLI_JSON_OPTION(&v.json){0}};
     int count;
     int code = cli_parse(options, argc, argv, 2, 2, &count);

@@ -261,8 +261,8 @@ static void count_unsent(struct run *r, double until_s)
         }
 }
 
-/* What was due in the warm-up and found no client is left out: of an open loop that is far too fast it would be all that
- * is sent in the window, too. */
+/* What was due in the warm-up and found no client is left out: of an open loop that is far too fast it would be all
+ * that is sent in the window, too. */
 static void forget_the_warm_up(struct run *r)
 {
     while (r->o->rate > 0.0 && r->arrival_s < r->window_s)

@@ -44,7 +44,7 @@ static void verbs_are_found_and_explained(void **state)
          "aft: unknown command \"clasify\" (did you mean classify?); see aft --help\n"},
         {"a verb's beginning is no verb", {"gen"}, NULL, 2, "", "unknown command \"gen\" (did you mean generate?)"},
         {"an empty verb", {""}, NULL, 2, "", "unknown command \"\""},
-        {"help is no error", {"--help"}, NULL, 0, "aft classify        MODEL PICTURE...", ""},
+        {"help is no error", {"--help"}, NULL, 0, "aft classify        MODEL FILE...", ""},
         {"help of a verb in other words", {"help", "score"}, NULL, 0, "usage: aft score MODEL FILE [OPTIONS]\n", ""},
         {"help of no verb", {"help", "scores"}, NULL, 2, "", "unknown command \"scores\" (did you mean score?)"},
         {"a verb that is like none", {"fly"}, NULL, 2, "", "unknown command \"fly\"; see aft --help\n"},
@@ -73,7 +73,7 @@ static void a_wrong_command_line_is_refused_before_work_begins(void **state)
          NULL,
          2,
          "",
-         "aft classify: too few arguments, expected MODEL PICTURE... (\"tests/data/golden/conv-heads8-k5\" was taken "
+         "aft classify: too few arguments, expected MODEL FILE... (\"tests/data/golden/conv-heads8-k5\" was taken "
          "as "
          "MODEL); see aft classify --help"},
         {"a picture in the model's place",
@@ -262,7 +262,7 @@ static void models_that_cannot_be_had_are_explained(void **state)
          NULL,
          1,
          "",
-         "is a model for text-generation, expected one for image-classification"},
+         "is a model for text-generation, expected one that classifies pictures or texts"},
         {"generate wants text",
          {"generate", picture_model},
          NULL,

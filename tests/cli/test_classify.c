@@ -59,6 +59,29 @@ static void pictures_are_named_as_the_reference_does(void **state)
                   gray_is, "");
 }
 
+/* Files are read as they are; what the reference gives texts is compared by aft verify. */
+static void texts_are_classified_by_a_model_for_them(void **state)
+{
+    (void)state;
+    static const char texts[] = "tests/data/golden/text-attention";
+    char folder[PATH_MAX], file[PATH_MAX];
+    temp_path(folder, dir, "texts");
+    assert_int_equal(mkdir(folder, 0700), 0);
+    temp_path(file, folder, "one.txt");
+    temp_write(file, "a text", 6);
+    temp_path(file, folder, "long");
+    temp_write(file, "123456789012345678901234567890123456789012345678", 48);
+    const struct program_case cases[] = {
+        {"a file", {"classify", texts, file}, NULL, 0, "\tneutral\n", ""},
+        {"standard input", {"classify", texts, "-", "--top-k", "1"}, "a text", 0, "\t", ""},
+        {"a folder, whatever its files are called", {"classify", texts, folder}, NULL, 0, "/one.txt\t", ""},
+        {"more than the model takes", {"classify", texts, "README.md"}, NULL, 1, "", "expected 1 to 48"},
+        {"nothing", {"classify", texts, "-"}, "", 1, "", "standard input has 0 bytes"},
+        {"no file", {"classify", texts, "/nowhere"}, NULL, 1, "", "/nowhere: No such file"},
+    };
+    program_expect(aft, cases, sizeof cases / sizeof cases[0]);
+}
+
 static void many_pictures_have_a_line_each(void **state)
 {
     (void)state;
@@ -354,6 +377,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_are_named_as_the_reference_does),
+        cmocka_unit_test(texts_are_classified_by_a_model_for_them),
         cmocka_unit_test(many_pictures_have_a_line_each),
         cmocka_unit_test(a_folder_stands_for_its_pictures),
         cmocka_unit_test(names_of_pictures_come_from_a_list),

@@ -26,6 +26,8 @@
 #define TEXT_MODEL "enwik8-aft-local"
 #define LOCAL_MODELS "tests/data/models/"
 
+#define CLASSIFIER "tests/data/golden/text-fastformer" /* of texts */
+
 enum { LIMIT_S = 580, URL_MAX_BYTES = 64 };
 
 static const char cat[] = PICTURES_DIR "small-32.jpg", cat_title[] = PICTURES_DIR "small-32.jpg\t";
@@ -43,7 +45,7 @@ static int setup(void **state)
     temp_dir_create(dir);
     temp_path(socket_path, dir, "aftd.socket");
     (void)snprintf(flag, sizeof flag, "--listen-unix=%s", socket_path);
-    const char *const flags[] = {flag, "--max-tokens-max=500", NULL};
+    const char *const flags[] = {flag, "--max-tokens-max=500", "--model=" CLASSIFIER, NULL};
     daemon_start(&aftd, flags);
     (void)snprintf(url, sizeof url, "http://127.0.0.1:%u", aftd.port);
     return 0;
@@ -142,6 +144,19 @@ static void a_daemon_prints_what_the_model_itself_does(void **state)
         program_run_clear(&remote);
         program_run_clear(&named);
     }
+}
+
+static void texts_are_classified_alike(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"-", "--json", NULL};
+    static const char text[] = "What a \"film\"!";
+    struct program_run local = run(LIST("classify", CLASSIFIER), options, text, strlen(text));
+    struct program_run remote = run(LIST("classify", "--texts", "--url", url), options, text, strlen(text));
+    assert_true(local.out_size > 0);
+    assert_same_output(&local, &remote, "a text");
+    program_run_clear(&local);
+    program_run_clear(&remote);
 }
 
 static void a_long_prompt_is_cut_and_that_is_said(void **state)
@@ -455,6 +470,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_daemon_prints_what_the_model_itself_does),
+        cmocka_unit_test(texts_are_classified_alike),
         cmocka_unit_test(a_long_prompt_is_cut_and_that_is_said),
         cmocka_unit_test(a_terminal_sees_repaired_text),
         cmocka_unit_test(a_daemons_models_are_listed_and_inspected),

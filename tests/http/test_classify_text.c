@@ -65,14 +65,13 @@ static void classify_alone(const char *name, const char *text, double p[CLASSES]
     model_free(m);
 }
 
-static void assert_answer(const struct reply *r, const char *name, const double p[CLASSES])
+static void assert_predictions(json_t *answer, const char *name, const double p[CLASSES])
 {
     const char *model;
-    json_t *predictions, *answer = reply_json(r);
+    json_t *predictions;
     size_t i;
     json_t *each;
     double before = 1.0;
-    assert_int_equal(r->status, 200);
     assert_int_equal(
         json_unpack_ex(answer, NULL, JSON_STRICT, "{s:s, s:o}", "model", &model, "predictions", &predictions), 0);
     assert_string_equal(model, name);
@@ -89,6 +88,13 @@ static void assert_answer(const struct reply *r, const char *name, const double 
         assert_true(fabs(probability - p[index]) < 1e-6 && probability <= before);
         before = probability;
     }
+}
+
+static void assert_answer(const struct reply *r, const char *name, const double p[CLASSES])
+{
+    assert_int_equal(r->status, 200);
+    json_t *answer = reply_json(r);
+    assert_predictions(answer, name, p);
     json_decref(answer);
 }
 
@@ -115,6 +121,29 @@ static void texts_get_the_answers_that_they_get_alone(void **state)
         assert_answer(&replies[i], names[i % 2], p);
         reply_clear(&replies[i]);
     }
+}
+
+static void many_texts_get_a_list_of_such_answers(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"good", "b", "a longer one", "b"};
+    static const char body[] =
+        "{\"model\": \"text-fastformer\", \"texts\": [\"good\", \"b\", \"a longer one\", \"b\"]}";
+    struct reply r;
+    client_call(&aftd,
+                &(struct request){.path = "/classify", .type = "application/json", .body = body, .size = strlen(body)},
+                &r);
+    json_t *answers = reply_json(&r), *each;
+    size_t i;
+    assert_int_equal(json_array_size(answers), ARRAY_LEN(texts));
+    json_array_foreach(answers, i, each)
+    {
+        double p[CLASSES];
+        classify_alone("text-fastformer", texts[i], p);
+        assert_predictions(each, "text-fastformer", p);
+    }
+    json_decref(answers);
+    reply_clear(&r);
 }
 
 static void the_query_may_name_the_model_and_how_many(void **state)
@@ -168,7 +197,15 @@ static void wrong_bodies_are_refused_by_name(void **state)
         {"{\"model\": \"text-attention\", \"text\": \"a\", \"top_k\": 1.5}", 400, "invalid_value", "top_k",
          "from 1 to 1000"},
         {"{\"model\": \"text-attention\", \"text\": \"a\", \"image\": \"b\"}", 400, "invalid_value", "image",
-         "text, images, model, top_k"},
+         "text, texts, images, model, top_k"},
+        {"{\"model\": \"text-attention\", \"texts\": []}", 400, "invalid_value", "texts", "a list of 1 to 64 texts"},
+        {"{\"model\": \"text-attention\", \"texts\": [\"a\", 1]}", 400, "invalid_value", "texts", "of 1 to 64 texts"},
+        {"{\"model\": \"text-attention\", \"texts\": [\"a\", \"0123456789012345678901234567890123456789012345678\"]}",
+         400, "invalid_value", "texts[1]", "49 bytes; expected 1 to 48"},
+        {"{\"model\": \"text-attention\", \"text\": \"a\", \"texts\": [\"a\"]}", 400, "invalid_value", "texts",
+         "are both given"},
+        {"{\"model\": \"text-attention\", \"texts\": [\"a\"], \"size\": \"native\"}", 400, "invalid_value", "size",
+         "no \"size\" with a text"},
         {"{\"model\": 7, \"text\": \"a\"}", 400, "invalid_value", "model", "the name of a model"},
         {"{\"model\": \"nothing\", \"text\": \"a\"}", 404, "not_found", "model", "text-attention"},
         {"{\"model\": \"conv-heads8-k5\", \"text\": \"a\"}", 400, "invalid_value", "model", "image-classification"},
@@ -205,6 +242,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_get_the_answers_that_they_get_alone),
+        cmocka_unit_test(many_texts_get_a_list_of_such_answers),
         cmocka_unit_test(the_query_may_name_the_model_and_how_many),
         cmocka_unit_test(wrong_bodies_are_refused_by_name),
         cmocka_unit_test(a_picture_for_a_text_model_is_refused),

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define PROGRAM_ARGUMENTS_MAX 40
+#define PROGRAM_ARGUMENTS_MAX 64
 
 /* Where a program's output goes. */
 enum program_sink {
