@@ -221,6 +221,21 @@ class HAProxy:
             except BlockingIOError:
                 return self.lines
 
+    def told(self, command):
+        """What the process that runs now answers on its socket for statistics."""
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(5)
+            s.connect(str(self.folder / "stats.sock"))
+            s.sendall(command.encode() + b"\n")
+            said = b""
+            while chunk := s.recv(65536):
+                said += chunk
+        return said.decode()
+
+    def known_sessions(self):
+        """Of how many sessions it knows the daemon."""
+        return int(self.told("show table aftd-sessions").split("used:")[1].split()[0])
+
 
 KINDS = {"nginx": Nginx, "haproxy": HAProxy}
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -289,9 +288,12 @@ def test_a_killed_daemon_loses_what_it_had_and_nothing_is_sent_again(scene):
                 assert c.ask("GET", f"/v1/sessions/meanwhile-{i}").status == 200
             if not again:
                 assert len({scene.who(a) for a in made}) == 2
+                # In its first five seconds it would tell its successor nothing: it waits to be told itself.
+                await_true("its start to be over",
+                           lambda: "resync_timeout=<PAST>" in scene.balancer.how.told("show peers"))
                 scene.balancer.process.send_signal(signal.SIGUSR2)
                 await_true("the new process", lambda: scene.balancer.log.read_text().count("Loading success") == 2)
-                time.sleep(1)  # it is told what the one before knew
+                await_true("what it is told", lambda: scene.balancer.how.known_sessions() >= len(made))
                 c.close()
     c.close()
 
