@@ -219,6 +219,12 @@ static void sequences_are_read(void **state)
     assert_true(c.mixer.share_value_query);
     model_config_clear(&c);
 
+    c = read_good(CLASSIFIER, "{\"pooling\":\"attention\",\"mixer\":{\"type\":\"sima\",\"norm\":\"l2\"}}", NULL);
+    assert_int_equal(c.pooling, POOLING_ATTENTION);
+    assert_int_equal(c.mixer.norm, NORM_L2);
+    assert_true(c.mixer.scale);
+    model_config_clear(&c);
+
     c = read_good(PIXELS, "{}", NULL);
     assert_int_equal(c.input, INPUT_PIXELS);
     assert_int_equal(c.size[1], 4);
@@ -345,7 +351,13 @@ static const struct {
     {PIXELS, "{\"mixer\":{\"type\":\"fastformer\",\"heads\":4}}", "mixer.type",
      "it cannot serve the task image-generation"},
     {CLASSIFIER, "{\"mixer\":{\"share_value_query\":1}}", "mixer.share_value_query", "expected true or false"},
-    {IMAGE, "{\"pooling\":\"max\"}", "pooling", "pooling is a string (\"max\"), expected \"mean\" or \"class-token\""},
+    {IMAGE, "{\"pooling\":\"max\"}", "pooling",
+     "pooling is a string (\"max\"), expected \"mean\", \"class-token\" or "
+     "\"attention\""},
+    {TEXT, "{\"mixer\":{\"type\":\"sima\",\"heads\":4,\"norm\":\"l3\"}}", "mixer.norm",
+     "mixer.norm is a string (\"l3\"), expected \"l1\", \"l2\" or \"none\""},
+    {TEXT, "{\"mixer\":{\"type\":\"simple-attention\",\"heads\":4,\"scale\":1}}", "mixer.scale",
+     "mixer.scale is 1, expected true or false"},
     {IMAGE, "{\"pooling\":\"class-token\"}", "pooling", "pooling is \"class-token\", expected \"mean\""},
     {IMAGE, "{\"labels\":null}", "labels",
      "labels is missing, expected a list of 1..65536 strings of at most 256 bytes"},

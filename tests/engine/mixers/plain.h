@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "weights/mixers.h"
+
 /* Rows of q [tokens, dim], k [tokens, dim, or a key for each head], v [tokens, dim], from one to the next `stride`. */
 struct plain_input {
     const float *q, *k, *v;
@@ -99,35 +101,40 @@ static inline void plain_linear(double *y, const double *a, const double *b, con
             }
 }
 
-/* x [tokens, dim] of `from`, each channel divided by its l1 norm over the tokens, or by `by` where that is not 0. */
-static inline double *plain_scaled(const float *from, const struct plain_input *in, double by)
+/* x [tokens, dim] of `from`, each channel divided by its l1 or l2 norm over the tokens, or by `by` if that is not 0. */
+static inline double *plain_scaled(const float *from, const struct plain_input *in, double by, enum mixer_norm order)
 {
     const size_t n = in->tokens, d = in->dim;
     assert(n > 0 && d > 0);
     double *x = calloc(n * d, sizeof *x);
     for (size_t c = 0; c < d; c++) {
         double norm = by;
-        for (size_t t = 0; t < n && by == 0.0; t++)
-            norm += fabs((double)from[t * in->stride + c]);
+        for (size_t t = 0; t < n && by == 0.0; t++) {
+            const double size = fabs((double)from[t * in->stride + c]);
+            norm = order == NORM_L1 ? norm + size : hypot(norm, size);
+        }
         for (size_t t = 0; t < n; t++)
             x[t * d + c] = (double)from[t * in->stride + c] / norm;
     }
     return x;
 }
 
-/* SimA (Koohpayegani and Pirsiavash 2022): y = (q / |q|) (k / |k|)^T v, the norms l1, by channel over the tokens. */
-static inline void plain_sima(double *y, const struct plain_input *in, size_t heads)
+/* SimA (Koohpayegani and Pirsiavash 2022): y = (q / |q|) (k / |k|)^T v, the norms l1, by channel over the tokens; in
+ * ablations l2, or none. */
+static inline void plain_sima(double *y, const struct plain_input *in, size_t heads, enum mixer_norm order)
 {
-    double *q = plain_scaled(in->q, in, 0.0), *k = plain_scaled(in->k, in, 0.0);
+    const double by = order == NORM_NONE ? 1.0 : 0.0;
+    double *q = plain_scaled(in->q, in, by, order), *k = plain_scaled(in->k, in, by, order);
     plain_linear(y, q, k, in, heads);
     free(q);
     free(k);
 }
 
-/* Simpletron (Yorsh et al. 2021): y = q k^T v / sqrt(T), T the tokens. */
-static inline void plain_simple_attention(double *y, const struct plain_input *in, size_t heads)
+/* Simpletron (Yorsh et al. 2021): y = q k^T v / sqrt(T), T the tokens; or without that factor. */
+static inline void plain_simple_attention(double *y, const struct plain_input *in, size_t heads, bool scale)
 {
-    double *q = plain_scaled(in->q, in, sqrt((double)in->tokens)), *k = plain_scaled(in->k, in, 1.0);
+    double *q = plain_scaled(in->q, in, scale ? sqrt((double)in->tokens) : 1.0, NORM_NONE);
+    double *k = plain_scaled(in->k, in, 1.0, NORM_NONE);
     plain_linear(y, q, k, in, heads);
     free(q);
     free(k);

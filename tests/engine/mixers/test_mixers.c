@@ -18,13 +18,13 @@
 
 enum { TOKENS_MAX = 48, DIM_MAX = 36, BIAS_FLOATS = 36 * TOKENS_MAX * TOKENS_MAX };
 
-/* A grid of 1 is a text. `context`: T, 0: all that there is. */
+/* A grid of 1 is a text. `context`: T, 0: all that there is. `window`: of sima its norm. */
 static const struct {
     const char *name;
     enum mixer_type type;
     bool causal;
     uint32_t height, width, dim, heads, context, window, kernel[2];
-    bool no_gate, no_global, shares_value;
+    bool no_gate, no_global, shares_value; /* no_gate: of simple-attention, no scale */
     float key_size, bias_size;
 } cases[] = {
     {"aft-full", MIXER_AFT_FULL, false, 1, 21, 20, 0, 21, 0, {1, 1}, false, false, false, 2.0f, 1.0f},
@@ -51,6 +51,9 @@ static const struct {
      1.0f},
     {"attention", MIXER_ATTENTION, false, 1, 30, 36, 4, 30, 0, {1, 1}, false, false, false, 2.0f, 0.0f},
     {"sima", MIXER_SIMA, false, 1, 30, 36, 4, 30, 0, {1, 1}, false, false, false, 2.0f, 0.0f},
+    {"sima by l2", MIXER_SIMA, false, 1, 30, 36, 4, 30, NORM_L2, {1, 1}, false, false, false, 2.0f, 0.0f},
+    {"sima by none", MIXER_SIMA, false, 1, 30, 36, 4, 30, NORM_NONE, {1, 1}, false, false, false, 2.0f, 0.0f},
+    {"simple, unscaled", MIXER_SIMPLE_ATTENTION, false, 1, 30, 36, 4, 30, 0, {1, 1}, true, false, false, 2.0f, 0.0f},
     {"sima, wide heads", MIXER_SIMA, false, 1, 9, 36, 2, 9, 0, {1, 1}, false, false, false, 2.0f, 0.0f},
     {"simple-attention", MIXER_SIMPLE_ATTENTION, false, 1, 30, 36, 4, 30, 0, {1, 1}, false, false, false, 2.0f, 0.0f},
     {"fastformer", MIXER_FASTFORMER, false, 1, 30, 36, 4, 30, 0, {1, 1}, false, false, false, 2.0f, 1.0f},
@@ -122,6 +125,8 @@ static void configure(struct model_config *c, size_t at)
                 .query_gate = !cases[at].no_gate,
                 .global = !cases[at].no_global,
                 .share_value_query = cases[at].shares_value,
+                .scale = !cases[at].no_gate,
+                .norm = cases[at].type == MIXER_SIMA ? (enum mixer_norm)cases[at].window : NORM_L1,
             },
     };
 }
@@ -245,10 +250,10 @@ static void expect(double *y, const struct scene *s, size_t at)
         plain_attention(y, &in, heads, cases[at].causal);
         return;
     case MIXER_SIMA:
-        plain_sima(y, &in, heads);
+        plain_sima(y, &in, heads, (enum mixer_norm)cases[at].window);
         return;
     case MIXER_SIMPLE_ATTENTION:
-        plain_simple_attention(y, &in, heads);
+        plain_simple_attention(y, &in, heads, !cases[at].no_gate);
         return;
     case MIXER_FASTFORMER:
         plain_fastformer(y, &in, heads, s->scores[0], s->scores[1]);

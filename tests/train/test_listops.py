@@ -1,0 +1,75 @@
+"""ListOps and what compares mixers on it."""
+import random
+
+import pytest
+
+from aft_train import compare, listops
+from aft_train.texts import read_texts
+
+SMALL = ["--train", "40", "--valid", "10", "--test", "10", "--shortest", "3", "--longest", "30", "--depth", "4"]
+
+
+def value(text):
+    """The value of an expression, read from its end: what a generator that draws from the front does not share."""
+    stack = []
+    for c in reversed(text):
+        if c.isdigit():
+            stack.append(int(c))
+        elif c == "]":
+            stack.append(None)
+        else:
+            values = []
+            while (top := stack.pop()) is not None:
+                values.append(top)
+            values.sort()
+            middle = len(values) // 2
+            median = values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) // 2
+            stack.append({">": values[-1], "<": values[0], "+": sum(values) % 10, "|": median}[c])
+    assert len(stack) == 1
+    return stack[0]
+
+
+def test_labels_are_the_values_and_no_expression_is_there_twice(tmp_path):
+    assert listops.main([str(tmp_path / "l"), *SMALL]) == 0
+    all_texts = []
+    for name, count in (("train", 40), ("valid", 10), ("test", 10)):
+        texts = read_texts(tmp_path / "l" / f"{name}.tsv")
+        assert len(texts) == count
+        for text, label in zip(texts.texts, texts.labels):
+            text = text.tobytes().decode()
+            assert 3 < len(text) < 30 and value(text) == int(texts.classes[label])
+            all_texts.append(text)
+    assert len(set(all_texts)) == 60 and {c for text in all_texts for c in text} >= set("><|+]")
+
+
+def test_the_same_seed_writes_the_same():
+    one, other = (list(listops.expressions(random.Random(3), 5, 50, 200, 10, 10, set())) for _ in range(2))
+    assert one == other and one != list(listops.expressions(random.Random(4), 5, 50, 200, 10, 10, set()))
+
+
+@pytest.mark.parametrize("wrong", [["--longest", "501"], ["--arguments", "1"], ["--depth", "1"], ["--test", "-1"]])
+def test_what_cannot_be_written_is_refused(wrong, tmp_path, capsys):
+    assert listops.main([str(tmp_path / "l"), *wrong]) == 2
+    assert "expected --longest above --shortest" in capsys.readouterr().err and not (tmp_path / "l").exists()
+
+
+def test_a_folder_that_is_there_stays_as_it_is(tmp_path, capsys):
+    assert listops.main([str(tmp_path), *SMALL]) == 2
+    assert "File exists" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_mixers_are_compared_in_a_table_and_curves(tmp_path, capsys):
+    assert listops.main([str(tmp_path / "l"), *SMALL]) == 0
+    arguments = [str(tmp_path / "l" / "train.tsv"), "--test", str(tmp_path / "l" / "test.tsv"), "--depth", "1", "--dim",
+                 "8", "--heads", "2", "--context", "32", "--batch", "4", "--steps", "4", "--evaluate-every", "2",
+                 "--log-every", "2", "--threads", "1", "--train-dtype", "f32", "--run", str(tmp_path / "runs")]
+    assert compare.main([*arguments, "--mixers", "attention,simple-attention"]) == 0
+    told = (tmp_path / "runs" / "README.md").read_text().splitlines()
+    rows = [line.split(" | ") for line in told if line.startswith(("| attention", "| simple-attention"))]
+    assert [row[0] for row in rows] == ["| attention", "| simple-attention"]
+    assert all("% right" in row[-2] for row in rows)
+    assert (tmp_path / "runs" / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    before = (tmp_path / "runs" / "attention" / "checkpoint.pt").stat().st_mtime_ns
+    assert compare.main([*arguments, "--mixers", "attention,simple-attention"]) == 0
+    assert (tmp_path / "runs" / "attention" / "checkpoint.pt").stat().st_mtime_ns == before
+    assert compare.main(arguments[:-2]) == 2 and "expected --run FOLDER" in capsys.readouterr().err
