@@ -326,6 +326,6 @@ def test_ctrl_c_while_pytorch_is_loaded_ends_without_a_traceback(here):
 def test_verbs_that_do_not_exist_are_refused(capsys):
     for arguments, found in ([], "no command"), (["fly"], "unknown command 'fly'"):
         line = refusal(capsys, *arguments)
-        assert line == f"aft-train: {found}, expected pictures, text, pixels, convert, check"
+        assert line == f"aft-train: {found}, expected {', '.join(cli.VERBS)}"
     assert cli.main(["--help"]) == 0
     assert all(f"  {verb} " in capsys.readouterr().out for verb in ["pictures"])

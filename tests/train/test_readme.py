@@ -113,7 +113,7 @@ def test_every_command_and_option_that_it_names_exists(document):
     """Each `aft-train VERB` line is parsed by the program it names."""
     import aft_train_cli as cli
 
-    commands = re.findall(r"^    (?:\$ )?(?:\.venv/bin/)?aft-train (\w+) (.*?)(?:  +#.*)?$", document, re.M)
+    commands = re.findall(r"^    (?:\$ )?(?:\.venv/bin/)?aft-train ([\w-]+) (.*?)(?:  +#.*)?$", document, re.M)
     assert {verb for verb, _ in commands} == set(cli.VERBS)
     for verb, arguments in commands:
         module = importlib.import_module("aft_train." + cli.VERBS[verb][0])

@@ -58,22 +58,28 @@ def table(told, command):
             + "\n\n![held-out accuracy over the steps](curves.png)\n")
 
 
+def parser(prog="aft-train compare"):
+    p = classify_text.parser(prog)
+    p.description = "Train text classifiers of several mixers with one budget, and compare them."
+    p.add_argument("--mixers", metavar="A,B", default=",".join(MIXERS), help=f"({','.join(MIXERS)})")
+    return p
+
+
+def without(argv, option):
+    """An argument list without an option and its value."""
+    at = argv.index(option) if option in argv else len(argv)
+    return argv[:at] + argv[at + 2 :]
+
+
 def main(argv=None, name="aft_train.compare"):
     argv = list(sys.argv[1:] if argv is None else argv)
-    mixers = MIXERS
-    if "--mixers" in argv[:-1]:
-        at = argv.index("--mixers")
-        mixers = argv[at + 1].split(",")
-        del argv[at : at + 2]
-    if argv[:1] in ([], ["-h"], ["--help"]):
-        print(f"usage: {name} TEXTS --run FOLDER [--mixers A,B,..] [options of aft-train classify-text]\n\n{__doc__}")
-        return 0 if argv else 2
-    if "--run" not in argv[:-1] or "--mixer" in argv or "--out" in argv:
-        print(f"{name}: expected --run FOLDER, and neither --mixer nor --out", file=sys.stderr)
+    args = parser(name).parse_args(argv)
+    if "--run" not in argv or args.mixer or args.out or ("--mixers" not in argv and args.mixers != ",".join(MIXERS)):
+        print(f"{name}: expected --run FOLDER and --mixers A,B as two words each, and neither --mixer nor --out",
+              file=sys.stderr)
         return 2
-    at = argv.index("--run")
-    folder, rest = Path(argv[at + 1]), argv[:at] + argv[at + 2 :]
-    runs = {mixer: folder / mixer for mixer in mixers}
+    folder, rest = Path(args.run), without(without(argv, "--run"), "--mixers")
+    runs = {mixer: folder / mixer for mixer in args.mixers.split(",")}
     for mixer, run in runs.items():
         if (run / "model" / "config.json").exists() and json.loads((run / "run.json").read_text())["mixer"] == mixer:
             continue  # it had ended

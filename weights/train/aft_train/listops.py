@@ -41,8 +41,8 @@ def expressions(rng, count, shortest, longest, deepest, arguments, seen):
                 yield text, value
 
 
-def main(argv=None, name="aft_train.listops"):
-    p = argparse.ArgumentParser(prog=name, description="Write ListOps as tables of texts and labels.")
+def parser(prog="aft-train listops"):
+    p = argparse.ArgumentParser(prog=prog, description="Write ListOps as tables of texts and labels.")
     p.add_argument("folder", help="a new folder, for train.tsv, valid.tsv and test.tsv")
     for key, count in FILES.items():
         p.add_argument("--" + key, type=int, default=count, metavar="N", help=f"expressions of that file ({count})")
@@ -50,7 +50,11 @@ def main(argv=None, name="aft_train.listops"):
                              ("depth", 10, "deepest nesting"), ("arguments", 10, "most arguments of an operator"),
                              ("seed", 0, "of all that is random")):
         p.add_argument("--" + key, type=int, default=value, metavar="N", help=f"{what} ({value})")
-    args = p.parse_args(argv)
+    return p
+
+
+def main(argv=None, name="aft_train.listops"):
+    args = parser(name).parse_args(argv)
     few = min(args.train, args.valid, args.test) < 0 or args.arguments < 2 or args.depth < 2
     if few or args.longest - args.shortest < 2:
         print(f"{name}: expected --longest above --shortest and one more, --arguments and --depth of 2 or more, and no "
