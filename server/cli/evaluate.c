@@ -82,7 +82,8 @@ static int print_json(const struct evaluate *v)
         json_put(object, "top5_percent", json_real(percent((double)r->right_of_top, n)));
         json_put(object, "loss", json_real(r->loss / n));
         json_put(object, "calibration_error_percent", json_real(100.0 * evaluation_calibration(r)));
-        json_put(object, "labels", labels_json(v));
+        if (r->confusion != NULL)
+            json_put(object, "labels", labels_json(v));
     }
     return cli_print_json(object);
 }
@@ -107,6 +108,8 @@ static int print_text(const struct evaluate *v)
         (void)printf("%.2f %% among the %d likeliest\n", percent((double)r->right_of_top, n), EVALUATION_TOP);
     (void)printf("%.2f %% likely by its own account: off by %.2f points; loss %.4f\n\n", percent(probability, n),
                  100.0 * evaluation_calibration(r), r->loss / n);
+    if (r->confusion == NULL)
+        return CLI_OK;
     (void)printf("right %%  of those told  samples  label, most often taken for\n");
     for (uint32_t i = 0; i < r->classes; i++) {
         const struct label l = label_of(r, i);
@@ -129,6 +132,9 @@ static int draw_table(const struct evaluate *v)
 {
     struct picture drawn = {.pixels = NULL};
     struct error err;
+    if (v->result.confusion == NULL)
+        return cli_fail("%s has %u labels, expected at most %d for a table of them", v->model->name, v->result.classes,
+                        EVALUATION_TABLE_MAX);
     if (draw_table_of_counts(&drawn, v->result.confusion, v->result.classes, CONFUSION_SIDE, &err) != OK)
         return cli_fail_error(&err);
     const int code = cli_output_png(&v->table, &drawn, NULL);

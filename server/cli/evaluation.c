@@ -109,7 +109,8 @@ static int note_class(struct evaluation *r, const float *logits, uint32_t class)
     for (size_t i = 0; i < shown; i++)
         r->right_of_top += best[i].index == class ? 1 : 0;
     r->loss -= logits_log2(logits, r->classes, class) * log(2.0);
-    r->confusion[(size_t) class * r->classes + best[0].index]++;
+    if (r->confusion != NULL)
+        r->confusion[(size_t) class * r->classes + best[0].index]++;
     return CLI_OK;
 }
 
@@ -226,6 +227,8 @@ static int evaluate_classifier(struct run *k, const char *data)
     const uint32_t classes = k->model->config.classes;
     for (size_t e = 0; e < k->count; e++) {
         k->results[e].classes = classes;
+        if (classes > EVALUATION_TABLE_MAX)
+            continue;
         k->results[e].confusion = calloc((size_t)classes * classes, sizeof *k->results[e].confusion);
         if (k->results[e].confusion == NULL)
             return cli_fail("out of memory");

@@ -16,7 +16,7 @@
 
 #include "engine/engine.h"
 
-enum { EVALUATION_BATCH = 32, EVALUATION_TOP = 5, EVALUATION_BINS = 15 };
+enum { EVALUATION_BATCH = 32, EVALUATION_TOP = 5, EVALUATION_BINS = 15, EVALUATION_TABLE_MAX = 4096 };
 
 /* What one engine made of it. Zeroed to begin with. */
 struct evaluation {
@@ -26,8 +26,9 @@ struct evaluation {
     uint32_t classes;
     size_t right, right_of_top; /* the likeliest label, or one of the EVALUATION_TOP likeliest */
     double loss;                /* sum of -ln p of the right label */
-    uint32_t *confusion;        /* [classes, classes]: of each label, how often it was told to be each */
-    struct evaluation_bin {     /* those with a probability of the told label between i and i + 1 EVALUATION_BINS-ths */
+    /* [classes, classes]: of each label, how often it was told to be each; NULL with more than EVALUATION_TABLE_MAX. */
+    uint32_t *confusion;
+    struct evaluation_bin { /* those with a probability of the told label between i and i + 1 EVALUATION_BINS-ths */
         size_t count, right;
         double probability; /* sum */
     } bins[EVALUATION_BINS];
