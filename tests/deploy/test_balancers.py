@@ -266,7 +266,7 @@ def test_a_killed_daemon_loses_what_it_had_and_nothing_is_sent_again(scene):
     # What failed was begun by nobody else.
     for i, c in enumerate(clients):
         if i not in failed:  # a line comes after the answer
-            await_true(f"a line of {i}", lambda: any(d.line_of(c.last()) for d in others))
+            await_true(f"a line of {i}", lambda c=c: any(d.line_of(c.last()) for d in others))
         lines = [d.name for d in others if d.line_of(c.last())]
         assert len(lines) == (0 if i in failed else 1), (i, lines)
         c.close()
