@@ -15,6 +15,10 @@ struct aft_block {
     /* aft-conv: the same for taps, in tiles of LANES columns, [columns / LANES, kh * kw, LANES], over heads and over
      * channels; exact, over heads alone, [kh * kw, keys]; causal, over channels alone and by lag, [K, channels]. */
     float *head_taps, *channel_taps;
+    /* aft-conv: where few taps are not exp(0), which these are, for each LANES columns: a list for conv_sums (`few`),
+     * [columns / LANES, few_stride]. NULL elsewhere. */
+    uint32_t *head_few, *channel_few;
+    size_t few_stride;
     /* Causal: elements that have biases of their own, including the current one. aft-conv: up to the last tap that is
      * not exp(0); positions beyond it are treated like those beyond the kernel. */
     uint32_t span;

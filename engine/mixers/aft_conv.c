@@ -30,6 +30,73 @@ static uint32_t count_lags(const struct engine_core *e, const struct block_weigh
     return lags;
 }
 
+/* ---- few taps --------------------------------------------------------------------------------------------------- */
+
+/* In kernels of one tap a head (AFT's appendix; aft-train --one-tap) nearly all are exp(0), and indexing is enough. */
+enum { FEW_SHARE = 4 }; /* of this part of the taps or less */
+
+/* The taps that count for the LANES columns from `column` on, where heads are `width` columns wide: their number, and,
+ * unless list is NULL, they themselves, as conv_sums has it. */
+static size_t taps_that_count(uint32_t *list, const struct engine_core *e, const struct block_weights *bw,
+                              size_t column, size_t width)
+{
+    const size_t taps = taps_of(e), heads = e->config->mixer.heads, kw = e->config->mixer.kernel[1];
+    size_t n = 0;
+    for (size_t j = 0; j < taps; j++) {
+        bool any = false;
+        for (size_t h = column / width; h < heads && h <= (column + LANES - 1) / width; h++)
+            any = any || counts(bw->biases[h * taps + j]);
+        if (any && list != NULL)
+            list[n + 1] = CONV_TAP(j / kw, j % kw);
+        n += any;
+    }
+    if (list != NULL)
+        list[0] = (uint32_t)n;
+    return n;
+}
+
+/* Do few taps count, for any LANES heads and any LANES channels? */
+static bool few_count(const struct engine_core *e, const struct block_weights *bw)
+{
+    const size_t heads = e->config->mixer.heads, taps = taps_of(e), width = e->dims.dim / heads;
+    for (size_t i = 0; i < heads * taps; i++)
+        if (bw->biases[i] < FEW_LEAST)
+            return false;
+    for (size_t c = 0; c < e->dims.channels; c += LANES)
+        if (taps_that_count(NULL, e, bw, c, width) > taps / FEW_SHARE)
+            return false;
+    for (size_t h = 0; h < e->dims.keys; h += LANES)
+        if (taps_that_count(NULL, e, bw, h, 1) > taps / FEW_SHARE)
+            return false;
+    return true;
+}
+
+static void plan_few(struct aft_block *b, struct workspace *w, const struct engine_core *e,
+                     const struct block_weights *bw)
+{
+    if (b->exact || !few_count(e, bw))
+        return;
+    b->few_stride = taps_of(e) / FEW_SHARE + 1;
+    workspace_note(w, &b->head_few, e->dims.keys / LANES * b->few_stride, sizeof *b->head_few);
+    workspace_note(w, &b->channel_few, e->dims.channels / LANES * b->few_stride, sizeof *b->channel_few);
+}
+
+static void pack_few(const struct aft_block *b, const struct engine_core *e, const struct block_weights *bw)
+{
+    if (b->head_few == NULL)
+        return;
+    for (size_t h = 0; h < e->dims.keys; h += LANES)
+        (void)taps_that_count(b->head_few + h / LANES * b->few_stride, e, bw, h, 1);
+    for (size_t c = 0; c < e->dims.channels; c += LANES)
+        (void)taps_that_count(b->channel_few + c / LANES * b->few_stride, e, bw, c,
+                              e->dims.dim / e->config->mixer.heads);
+}
+
+static const uint32_t *few_of(const struct aft_block *b, const uint32_t *few, size_t group)
+{
+    return few == NULL ? NULL : few + group * b->few_stride;
+}
+
 /* ---- packing ---------------------------------------------------------------------------------------------------- */
 
 static void plan(struct block *block, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
@@ -41,6 +108,8 @@ static void plan(struct block *block, struct workspace *w, const struct engine_c
     workspace_note(w, &b->head_taps, causal ? 0 : taps * e->dims.keys, sizeof *b->head_taps);
     workspace_note(w, &b->channel_taps, b->exact && !causal ? 0 : taps * e->dims.channels, sizeof *b->channel_taps);
     b->span = causal ? count_lags(e, bw) : 0;
+    if (!causal)
+        plan_few(b, w, e, bw);
 }
 
 /* Row j of column c in tiles [columns / LANES, rows, LANES]. */
@@ -68,6 +137,7 @@ static void pack(struct block *block, const struct engine_core *e, const struct 
         pack_lags(b, e, bw);
         return;
     }
+    pack_few(b, e, bw);
     for (size_t j = 0; j < taps; j++) {
         for (size_t h = 0; h < e->config->mixer.heads; h++) {
             const float w = bw->biases[h * taps + j];
@@ -175,7 +245,8 @@ static void mix_heads(const struct conv_picture *p, const struct mixer_scratch *
     float *keys = p->e + group * shape->group;
     KERNEL(conv_keys)(keys, p->qkv + p->core->dims.channels + group * LANES, shape);
     KERNEL(conv_sums)
-    (p->den + group * shape->group, keys, p->block->head_taps + group * taps, shape, thread_tile(s, tokens, TILES));
+    (p->den + group * shape->group, keys, p->block->head_taps + group * taps,
+     few_of(p->block, p->block->head_few, group), shape, thread_tile(s, tokens, TILES));
 }
 
 /* LANES channels, whose heads are done. */
@@ -188,7 +259,9 @@ static void mix_channels(const struct conv_picture *p, const struct mixer_scratc
     const uint32_t *head_of = e->head_of + channel;
     float *ev = thread_tile(s, tokens, TILE_EV), *num = thread_tile(s, tokens, TILE_NUM);
     KERNEL(conv_values)(ev, p->e, p->qkv + e->dims.channels + e->dims.keys + channel, head_of, shape);
-    KERNEL(conv_sums)(num, ev, p->block->channel_taps + group * taps, shape, thread_tile(s, tokens, TILES));
+    KERNEL(conv_sums)
+    (num, ev, p->block->channel_taps + group * taps, few_of(p->block, p->block->channel_few, group), shape,
+     thread_tile(s, tokens, TILES));
     KERNEL(conv_finish)(p->y + channel, p->qkv + channel, num, p->den, head_of, shape, e->config->mixer.query_gate);
 }
 

@@ -221,10 +221,61 @@ static void conv_sum_columns(float *out, const float *x, const float *taps, cons
     }
 }
 
-void KERNEL(conv_sums)(float *out, const float *x, const float *taps, const struct conv_shape *s, float *scratch)
+/* Write the sums of n positions of row y side by side from column i on, those that are there, by few taps. */
+LANES_INLINE void conv_block_few(float *out, size_t i, size_t y, const struct conv_parts *f,
+                                 const struct conv_margin *m, const float *taps, const uint32_t *few,
+                                 const struct conv_shape *s, size_t n)
+{
+    lanes inside[BLOCK_MAX];
+#pragma GCC unroll 14
+    for (size_t p = 0; p < n; p++)
+        inside[p] = lanes_set(0.0f);
+    for (const uint32_t *at = few + 1, *end = at + few[0]; at < end; at++) {
+        const size_t down = *at >> 16, across = *at & 0xffff;
+        const size_t row = y + down - s->kh / 2, column = m->left + across - s->kw / 2; /* below 0: very large */
+        if (row >= s->height || column >= m->taps)
+            continue;
+        const lanes surplus = lanes_load(taps + (down * s->kw + across) * LANES) - 1.0f;
+        const float *x = f->rows + (row * m->pitch + i + column) * WIDTH;
+#pragma GCC unroll 14
+        for (size_t p = 0; p < n; p++)
+            inside[p] = lanes_fma(surplus, lanes_load(x + p * WIDTH), inside[p]);
+    }
+    const lanes all = lanes_load(f->above + (size_t)s->height * WIDTH);
+#pragma GCC unroll 14
+    for (size_t p = 0; p < n; p++)
+        if (i + p < s->width)
+            lanes_store(out + (y * s->width + i + p) * s->token, all + inside[p]);
+}
+
+/* conv_sum_columns where few taps differ from exp(0): they are all that windows are looked at for. */
+static void conv_sum_few(float *out, const float *x, const float *taps, const uint32_t *few, const struct conv_shape *s,
+                         float *scratch)
+{
+    const struct conv_margin m = conv_margin_of(s);
+    const struct conv_parts f = conv_parts_in(scratch, s, &m);
+    conv_lay_rows(&f, x, s, &m);
+    for (size_t y = 0; y < s->height; y++)
+        for (size_t i = 0, n; i < s->width; i += n) {
+            const size_t left = s->width - i;
+            n = left <= 4 ? 4 : left <= 8 ? 8 : BLOCK_MAX;
+            if (n == 4)
+                conv_block_few(out, i, y, &f, &m, taps, few, s, 4);
+            else if (n == 8)
+                conv_block_few(out, i, y, &f, &m, taps, few, s, 8);
+            else
+                conv_block_few(out, i, y, &f, &m, taps, few, s, BLOCK_MAX);
+        }
+}
+
+void KERNEL(conv_sums)(float *out, const float *x, const float *taps, const uint32_t *few, const struct conv_shape *s,
+                       float *scratch)
 {
     for (size_t c = 0; c < LANES; c += WIDTH)
-        conv_sum_columns(out + c, x + c, taps + c, s, scratch);
+        if (few != NULL)
+            conv_sum_few(out + c, x + c, taps + c, few, s, scratch);
+        else
+            conv_sum_columns(out + c, x + c, taps + c, s, scratch);
 }
 
 /* ---- exactly ---------------------------------------------------------------------------------------------------- */

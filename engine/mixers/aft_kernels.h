@@ -113,8 +113,14 @@ void KERNEL(conv_values)(float *ev, const float *e, const float *v, const uint32
                          const struct conv_shape *s);
 /* out[p] = (sum of x outside p's window) + sum_j taps[j] x[p + j - (kh / 2, kw / 2)], LANES columns;
  * taps [kh * kw, LANES] = exp(w). What lies outside is added up from the rows above, the rows below and the ends of
- * the window's own rows, in scratch [conv_scratch_floats]: nothing is subtracted. */
-void KERNEL(conv_sums)(float *out, const float *x, const float *taps, const struct conv_shape *s, float *scratch);
+ * the window's own rows, in scratch [conv_scratch_floats]: nothing is subtracted.
+ * few: NULL, or the taps that differ from exp(0): their number, then each as CONV_TAP. The sum is then that of all x,
+ * which a tap of less than exp(0) takes something from: with none below exp(FEW_LEAST) that costs a factor of 8 in
+ * accuracy at most. */
+#define FEW_LEAST (-2.0f)
+#define CONV_TAP(down, across) ((uint32_t)(down) << 16 | (uint32_t)(across))
+void KERNEL(conv_sums)(float *out, const float *x, const float *taps, const uint32_t *few, const struct conv_shape *s,
+                       float *scratch);
 /* y = sigmoid(q) * num / den[head_of] for LANES channels, which y [tokens, channels], q, num and head_of begin
  * with; den: of all heads. */
 void KERNEL(conv_finish)(float *y, const float *q, const float *num, const float *den, const uint32_t *head_of,

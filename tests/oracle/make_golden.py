@@ -28,7 +28,7 @@ def add_norm(p, rng, name, d):
     p[name + ".bias"] = rand(rng, d, scale=0.2)
 
 
-def add_block(p, rng, n, cfg, T, key_gain, bias_shift):
+def add_block(p, rng, n, cfg, T, key_gain, bias_shift, one_tap):
     d, mx = cfg["dim"], cfg["mixer"]
     kind = mx["type"]
     add_norm(p, rng, n + ".norm1", d)
@@ -49,6 +49,9 @@ def add_block(p, rng, n, cfg, T, key_gain, bias_shift):
         k = mx["kernel"]
         sides = k if isinstance(k, list) else [k]
         p[n + ".mixer.conv.weight"] = rand(rng, mx["heads"], *sides) + np.float32(bias_shift)
+        if one_tap:  # of each head, the largest
+            w = p[n + ".mixer.conv.weight"]
+            w[w < w.max(axis=(1, 2), keepdims=True)] = 0
         if mx.get("reparameterised", True):
             p[n + ".mixer.conv.gain"] = rand(rng, mx["heads"], scale=0.7)
             p[n + ".mixer.conv.bias"] = rand(rng, mx["heads"], scale=0.7)
@@ -59,7 +62,7 @@ def add_block(p, rng, n, cfg, T, key_gain, bias_shift):
     add_linear(p, rng, n + ".mlp.fc2", d, d * cfg.get("mlp_ratio", 4))
 
 
-def build(rng, cfg, key_gain=1.0, bias_shift=0.0):
+def build(rng, cfg, key_gain=1.0, bias_shift=0.0, one_tap=False):
     d, i, p = cfg["dim"], cfg["input"], {}
     if i["kind"] == "image":
         H, W = (s // i["patch"][j] for j, s in enumerate(i["size"]))
@@ -84,7 +87,7 @@ def build(rng, cfg, key_gain=1.0, bias_shift=0.0):
     if cfg.get("pooling") == "attention":
         p["pool_score"] = rand(rng, d, scale=3.0)
     for b in range(1 if cfg.get("share_layers") else cfg["depth"]):
-        add_block(p, rng, f"blocks.{b}", cfg, T, key_gain, bias_shift)
+        add_block(p, rng, f"blocks.{b}", cfg, T, key_gain, bias_shift, one_tap)
     add_norm(p, rng, "norm", d)
     add_linear(p, rng, "head", out, d, 2.0)
     return p
@@ -169,6 +172,8 @@ CASES = {
                                                      pooling="attention"), {}),
     "text-conv-class-token": (text_cfg({"type": "aft-conv", "heads": 4, "kernel": 5}, "text-classification",
                                        pooling="class-token"), {}),
+    "image-conv-one-tap": (image_cfg({"type": "aft-conv", "heads": 8, "kernel": [9, 9], "reparameterised": False},
+                                     dim=24), {"one_tap": True}),
 }
 
 

@@ -6,7 +6,7 @@ from tiny import KINDS, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aft_train import mixers
-from aft_train.mixers import AftConv
+from aft_train.mixers import AftConv, OneTapKernel, kernel_entropy
 
 
 def by_equation(mixer, x, w):
@@ -271,3 +271,29 @@ def test_a_classifier_keeps_its_head_for_its_own_labels_in_another_order():
     torch.testing.assert_close(model(x)[0], before[[ship, cat, dog]])
     model.relabel(["one", "two"])
     assert model(x).shape == (1, 2)
+
+
+# ---- kernels of one tap ----------------------------------------------------------------------------------------------
+
+
+def test_a_head_learns_which_one_tap_counts():
+    """Towards a kernel whose heads have a tap each: drawn while it learns, the likeliest when it does not."""
+    torch.manual_seed(1)
+    kernel, wanted = OneTapKernel(3, (3, 3)), torch.tensor([2, 4, 7])
+    target = 0.8 * torch.nn.functional.one_hot(wanted, 9).view(3, 3, 3)
+    assert (kernel() == 0).all()  # as AFT's kernels begin
+    optimiser = torch.optim.Adam(kernel.parameters(), lr=0.05)
+    for _ in range(500):
+        optimiser.zero_grad()
+        (kernel() - target).square().sum().backward()
+        optimiser.step()
+    settled = kernel.settled()
+    assert settled().flatten(1).count_nonzero(1).tolist() == [1, 1, 1]
+    assert settled().flatten(1).argmax(1).tolist() == wanted.tolist()
+    assert torch.allclose(settled().flatten(1).amax(1), torch.tensor(0.8), atol=0.1)
+
+
+def test_the_entropy_of_kernels_is_least_where_one_tap_counts():
+    flat, one = torch.zeros(2, 3, 3), 50.0 * torch.eye(9)[:2].view(2, 3, 3)
+    assert torch.allclose(kernel_entropy(flat), torch.tensor(9.0).log())
+    assert kernel_entropy(one) < 1e-6

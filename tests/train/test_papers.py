@@ -74,6 +74,8 @@ ABLATIONS = [  # (verb, options, what config.json or the tensors then have)
     ("pictures", ["--no-query-gate"], '"query_gate": false'),
     ("pictures", ["--no-global-sum"], '"global": false'),
     ("pictures", ["--raw-kernel"], "!mixer.conv.gain"),
+    ("pictures", ["--one-tap"], "!mixer.conv.gain"),
+    ("pictures", ["--kernel-entropy", "0.1"], "mixer.conv.gain"),
     ("pictures", ["--kernel", "3"], '"kernel": [\n   3,\n   3\n  ]'),
     ("pictures", ["--mixer", "aft-full", "--rank", "0"], "mixer.pos_bias"),
     ("pictures", ["--mixer", "aft-full", "--rank", "3"], "mixer.pos_u"),

@@ -45,13 +45,15 @@ static const struct {
     {"large keys, extreme biases", 6, 7, 5, 3, 4, 32, EXACT, false, 200.0f, 60.0f, 1e-4, ALL_TAPS},
     {"window only", 6, 6, 3, 3, 4, 32, WINDOW, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
     {"window only, large keys, extreme biases", 6, 6, 3, 3, 4, 32, WINDOW, false, 200.0f, 60.0f, 1e-4, ALL_TAPS},
-    {"one tap a head", 14, 14, 11, 11, 8, 32, FACTORED, true, 2.0f, 4.0f, 1e-6, 1},
-    {"one tap a head, many heads", 7, 5, 5, 9, 36, 36, FACTORED, false, 2.0f, 4.0f, 1e-6, 1},
-    {"three taps a head, even kernel", 6, 9, 4, 6, 4, 36, FACTORED, false, 2.0f, 4.0f, 1e-6, 3},
-    {"one tap a head, kernel wider than the grid", 4, 3, 15, 15, 4, 16, FACTORED, true, 2.0f, 4.0f, 1e-6, 1},
-    {"one tap a head, a single token", 1, 1, 5, 5, 2, 16, FACTORED, false, 2.0f, 4.0f, 1e-6, 1},
+    {"one tap a head", 14, 14, 11, 11, 8, 32, FACTORED, true, 2.0f, 2.0f, 1e-6, 1},
+    {"one tap a head, many heads", 7, 5, 5, 9, 36, 36, FACTORED, false, 2.0f, 2.0f, 1e-6, 1},
+    {"three taps a head, even kernel", 6, 9, 4, 6, 4, 36, FACTORED, false, 2.0f, 2.0f, 1e-6, 3},
+    {"one tap a head, kernel wider than the grid", 4, 3, 15, 15, 4, 16, FACTORED, true, 2.0f, 2.0f, 1e-6, 1},
+    {"one tap a head, a single token", 1, 1, 5, 5, 2, 16, FACTORED, false, 2.0f, 2.0f, 1e-6, 1},
     {"one tap a head, large keys", 8, 8, 7, 7, 4, 32, FACTORED, false, 30.0f, BIAS_FACTORED, 2e-5, 1},
-    {"no tap counts", 8, 6, 5, 3, 4, 32, FACTORED, false, 2.0f, 4.0f, 1e-6, NO_TAPS},
+    {"one tap a head, rows of several blocks", 3, 33, 3, 5, 4, 32, FACTORED, true, 2.0f, 2.0f, 1e-6, 1},
+    {"one tap a head, too small for few", 8, 8, 7, 7, 4, 32, FACTORED, true, 2.0f, 4.0f, 1e-6, 1},
+    {"no tap counts", 8, 6, 5, 3, 4, 32, FACTORED, false, 2.0f, 2.0f, 1e-6, NO_TAPS},
 };
 
 /* One channel of eq. 6 at position p. */
@@ -74,7 +76,7 @@ static double plain_conv(const float *k, size_t k_stride, const float *v, size_t
 struct conv_run {
     struct conv_shape shape;
     float *qkv, *w, *head_taps, *channel_taps, *e, *den, *ev, *num, *y, *scratch;
-    uint32_t *head_of;
+    uint32_t *head_of, *head_few, *channel_few; /* of few: [columns / LANES, kh * kw + 1], or NULL */
 };
 
 static float *floats(size_t n)
@@ -100,6 +102,24 @@ static void thin_out(float *w, uint32_t taps, int active, struct random *rng)
 static size_t tile(size_t rows, size_t j, size_t c)
 {
     return (c / LANES * rows + j) * LANES + c % LANES;
+}
+
+/* Lists of the taps of LANES columns each that are not exp(0), for kernels that may be summed by them. */
+static uint32_t *find_few(const float *tiles, size_t columns, size_t at)
+{
+    const uint32_t kw = conv_cases[at].kw, taps = conv_cases[at].kh * kw;
+    uint32_t *few = calloc(columns / LANES * (taps + 1), sizeof *few);
+    assert_non_null(few);
+    for (size_t g = 0; g < columns / LANES; g++)
+        for (uint32_t j = 0; j < taps; j++) {
+            uint32_t *list = few + g * (taps + 1);
+            bool any = false;
+            for (size_t c = g * LANES; c < (g + 1) * LANES; c++)
+                any = any || tiles[tile(taps, j, c)] != 1.0f;
+            if (any)
+                list[++list[0]] = CONV_TAP(j / kw, j % kw);
+        }
+    return few;
 }
 
 static void conv_run_init(struct conv_run *r, size_t at, struct random *rng)
@@ -154,6 +174,9 @@ static void conv_run_init(struct conv_run *r, size_t at, struct random *rng)
     for (size_t c = 0; c < s->channels && conv_cases[at].way == FACTORED; c++)
         for (size_t j = 0; j < taps; j++)
             r->channel_taps[tile(taps, j, c)] = r->head_taps[tile(taps, j, r->head_of[c])];
+    const bool few = conv_cases[at].active != ALL_TAPS && conv_cases[at].bias_size <= -FEW_LEAST;
+    r->head_few = few ? find_few(r->head_taps, s->heads, at) : NULL;
+    r->channel_few = few ? find_few(r->channel_taps, s->channels, at) : NULL;
 }
 
 static void conv_run_clear(struct conv_run *r)
@@ -162,6 +185,8 @@ static void conv_run_clear(struct conv_run *r)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
     free(r->head_of);
+    free(r->head_few);
+    free(r->channel_few);
 }
 
 static void conv_run_mix(const struct conv_run *r, const struct kernels *kn, size_t at)
@@ -176,16 +201,17 @@ static void conv_run_mix(const struct conv_run *r, const struct kernels *kn, siz
                                           r->scratch);
         return;
     }
-    const size_t taps = (size_t)s->kh * s->kw * LANES;
+    const size_t taps = (size_t)s->kh * s->kw * LANES, list = (size_t)s->kh * s->kw + 1;
     for (size_t g = 0; g < s->heads / LANES; g++) {
         mixer_kernels(kn)->conv_keys(r->e + g * s->group, k + g * LANES, s);
-        mixer_kernels(kn)->conv_sums(r->den + g * s->group, r->e + g * s->group, r->head_taps + g * taps, s,
-                                     r->scratch);
+        mixer_kernels(kn)->conv_sums(r->den + g * s->group, r->e + g * s->group, r->head_taps + g * taps,
+                                     r->head_few != NULL ? r->head_few + g * list : NULL, s, r->scratch);
     }
     for (size_t g = 0; g < s->channels / LANES; g++) {
         const size_t c = g * LANES;
         mixer_kernels(kn)->conv_values(r->ev, r->e, v + c, r->head_of + c, s);
-        mixer_kernels(kn)->conv_sums(r->num, r->ev, r->channel_taps + g * taps, s, r->scratch);
+        mixer_kernels(kn)->conv_sums(r->num, r->ev, r->channel_taps + g * taps,
+                                     r->channel_few != NULL ? r->channel_few + g * list : NULL, s, r->scratch);
         mixer_kernels(kn)->conv_finish(r->y + c, q + c, r->num, r->den, r->head_of + c, s, gate);
     }
 }

@@ -53,8 +53,8 @@ VALID_SHARE = 0.1  # of the pictures of a class, held out where none are named f
 HELD_OUT_LEAST = 10  # of a class, likewise: of fewer, nobody could tell a good model from a bad one
 
 # Options that --init's model answers, and the largest value of those that nothing else checks; 0 is the least.
-MODEL_OPTIONS = ("mixer", *(k for k in BLOCK_OPTIONS if k != "dropout"), *MIXER_OPTIONS, "size", "patch", "pooling",
-                 "resize_to", "mean", "std")
+MODEL_OPTIONS = ("mixer", *(k for k in (*BLOCK_OPTIONS, *MIXER_OPTIONS) if k not in ("dropout", "kernel_entropy")),
+                 "size", "patch", "pooling", "resize_to", "mean", "std")
 MOST = {"workers": 1024, "shift": pictures.SIDE_MAX, "rand_augment": 100, "magnitude": 10, "erase": 1, "mixup": 1000,
         "cutmix": 1000, "smoothing": 0.99, "dropout": 0.99, "drop_path": 0.99, "repeats": 100}
 PR_SET_PDEATHSIG = 1  # of Linux's prctl

@@ -167,6 +167,11 @@ class Run:
             torch.set_num_threads(recipe.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
         self.device, self.dtype = device_of(recipe)
+        entropy = options.get("kernel_entropy") or 0
+        if not 0 <= entropy < np.inf or (entropy and (options.get("one_tap") or not model.convolutions())):
+            raise TrainError(f"--kernel-entropy is {entropy:g}, expected 0 or more, for aft-conv without --one-tap")
+        if options.get("one_tap"):
+            model.learn_one_tap()
         self.model = model.to(self.device)
         self.average = [p.detach().clone() for p in self.model.parameters()] if recipe.ema else None
         self.optimisers = optimisers(self.model, recipe)
@@ -221,12 +226,13 @@ class Run:
         self.model.eval()
         self.swap_average()
         self.model.confine()  # an average of such kernels may lie a little outside
+        model = self.model.settled()
         with torch.no_grad():
-            measured = list(figures(self.model))
-        text = card.text(self.target.name, self.model, self.recipe, data=data, steps=self.step, done=self.done(),
+            measured = list(figures(model))
+        text = card.text(self.target.name, model, self.recipe, data=data, steps=self.step, done=self.done(),
                          seconds=self.seconds, command=self.command, figures=measured)
         files = {"README.md": text, "curves.png": (self.dir / "curves.png").read_bytes()}
-        export(self.model, self.target, inputs, self.stored_as, files, overwrite=True)
+        export(model, self.target, inputs, self.stored_as, files, overwrite=True)
         self.swap_average()
         for on, figure in measured:
             print(f"{figure}  {on}", file=sys.stderr)
@@ -273,6 +279,8 @@ class Run:
                 group["lr"] = rate
         with torch.autocast(self.device, self.dtype or torch.bfloat16, enabled=self.dtype is not None):
             loss = self.loss(forward, self.batch(self.step))
+        if self.options.get("kernel_entropy"):
+            loss = loss + self.options["kernel_entropy"] * self.model.kernel_entropy()
         value = loss.item()
         if not np.isfinite(value):
             raise TrainError(f"the loss is {value} at step {self.step}: train with a smaller --lr or a longer --warmup")

@@ -226,6 +226,44 @@ class ReparameterisedKernel(nn.Module):
         self.bias *= shrink
 
 
+class OneTapKernel(nn.Module):
+    """Position biases of aft-conv with one tap a head, while they learn which (AFT's appendix: convolution becomes
+    indexing). It is drawn by the straight-through Gumbel softmax (Jang et al. 2017) of the logits `weight`, and its
+    bias is the head's gain, 0 at first. `settled` is the kernel that comes of it."""
+
+    def __init__(self, heads, kernel):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(heads, *kernel))
+        self.gain = nn.Parameter(torch.zeros(heads))
+
+    def forward(self):
+        """[heads, *kernel]"""
+        flat = self.weight.flatten(1)
+        if self.training:
+            chosen = F.gumbel_softmax(flat, hard=True)
+        else:
+            chosen = F.one_hot(flat.argmax(1), flat.shape[1])
+        return (self.gain[:, None] * chosen).view_as(self.weight)
+
+    @torch.no_grad()
+    def confine(self):
+        """As ReparameterisedKernel's."""
+        self.gain.clamp_(-BIAS_TRAINED, BIAS_TRAINED)
+
+    @torch.no_grad()
+    def settled(self):
+        """-> ReparameterisedKernel, of the taps as they are."""
+        kernel = ReparameterisedKernel(len(self.gain), self.weight.shape[1:], reparameterised=False)
+        kernel.weight.copy_(self.eval()())
+        return kernel.to(self.gain.device)
+
+
+def kernel_entropy(w):
+    """Mean over the heads of the entropy of softmax(w) over their taps, in nats: what a term of the loss makes small
+    for sparse kernels (AFT's appendix). w: [heads, *kernel]"""
+    return torch.distributions.Categorical(logits=w.flatten(1)).entropy().mean()
+
+
 class AftConv(Projections):
     """aft-conv, eq. 6: biases by relative position, a kernel and a key for each head."""
 

@@ -1,4 +1,6 @@
 """The whole model: embedding, blocks, norm, head. Its state_dict has the served tensors' names and shapes."""
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -155,8 +157,28 @@ class Model(nn.Module):
     def confine(self):
         """Bring the position biases back into what the served format allows; to be called after a step of training."""
         for module in self.modules():
-            if isinstance(module, (mixers.AftPosition, mixers.ReparameterisedKernel)):
+            if isinstance(module, (mixers.AftPosition, mixers.ReparameterisedKernel, mixers.OneTapKernel)):
                 module.confine()
+
+    def convolutions(self):
+        return [block.mixer for block in self.blocks if isinstance(block.mixer, mixers.AftConv)]
+
+    def learn_one_tap(self):
+        """Let each head of aft-conv learn a kernel of a single tap."""
+        for mixer in self.convolutions():
+            mixer.conv = mixers.OneTapKernel(mixer.heads, mixer.conv.weight.shape[1:])
+
+    def settled(self):
+        """The model as it is served: itself, or one with the kernels that those of one tap have come to."""
+        model = copy.deepcopy(self)
+        for mixer in model.convolutions():
+            if isinstance(mixer.conv, mixers.OneTapKernel):
+                mixer.conv = mixer.conv.settled()
+        return model
+
+    def kernel_entropy(self):
+        """See mixers.kernel_entropy, mean over the blocks."""
+        return torch.stack([mixers.kernel_entropy(mixer.conv()) for mixer in self.convolutions()]).mean()
 
     def parameter_count(self):
         return sum(p.numel() for p in self.parameters())

@@ -22,6 +22,9 @@ MIXER_OPTIONS = {  # option -> (mixers that have it, how it is given)
     "window": (("aft-local",), {**COUNT, "help": "of aft-local: the distance within which position biases are learnt"}),
     "rank": (("aft-full", "aft-local"), {**COUNT, "help": "d' of their factorised position biases; 0: a plain matrix"}),
     "raw_kernel": (("aft-conv",), {**FLAG, "help": "aft-conv's kernel as it is, without gain and bias"}),
+    "one_tap": (("aft-conv",), {**FLAG, "help": "of aft-conv: each head learns which one tap of its kernel counts"}),
+    "kernel_entropy": (("aft-conv",), {"type": float, "metavar": "X",
+                                       "help": "of aft-conv: so much of its kernels' entropy in the loss (0)"}),
     "query_gate": (AFT, {**FLAG, "help": "of AFT: sigmoid(q) in front"}),
     "global_sum": (AFT[1:2] + AFT[3:], {**FLAG, "help": "of aft-local, aft-conv: positions outside the window count"}),
     "share_value_query": (("fastformer",), {**FLAG, "help": "of fastformer: the query is the value"}),
@@ -63,9 +66,11 @@ def mixer_of(shape, sides, **otherwise):
     kind = shape["mixer"]
     said = {key: shape.get(key, otherwise.get(key)) for key, (mixers, _) in MIXER_OPTIONS.items() if kind in mixers}
     said = {key: value for key, value in said.items() if value is not None}
+    said.pop("kernel_entropy", None)  # of how it learns, which loop.Run sees to
+    one_tap = said.pop("one_tap", False)
     if "kernel" in said:
         said["kernel"] = (said["kernel"],) * sides
-        said["reparameterised"] = not said.pop("raw_kernel", False) and set(said["kernel"]) != {1}
+        said["reparameterised"] = not (said.pop("raw_kernel", False) or one_tap) and set(said["kernel"]) != {1}
     if "rank" in said:
         said["factorised"] = said["rank"] != 0
     return MixerConfig(kind, **said)
