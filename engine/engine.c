@@ -158,8 +158,8 @@ static void set_elements_max(struct engine_info *info, const struct model *m, co
     info->fixed_size = c->input == INPUT_IMAGE && model_config_fixed_size(c, m->pos_embed != NULL);
     info->elements_max =
         c->input == INPUT_IMAGE && !info->fixed_size && o->tokens_max > trained ? o->tokens_max : trained;
-    if (c->input == INPUT_BYTES && m->cls_token != NULL) /* which takes the first of the positions */
-        info->elements_max--;
+    if (c->input == INPUT_BYTES)
+        info->elements_max = model_text_max(m);
 }
 
 /* Room for at `most` rows of the blocks in their precision. */

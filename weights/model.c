@@ -189,14 +189,6 @@ static void name_folder(struct error *err, const char *dir)
     (void)error_set_param(err, bare.status, bare.param, "%.200s: %s", dir, bare.message);
 }
 
-static bool has_class_token(const struct model *m)
-{
-    for (size_t i = 0; i < m->tensor_count; i++)
-        if (strcmp(m->tensors[i].name, "cls_token") == 0)
-            return true;
-    return false;
-}
-
 static enum status load_weights(struct model *m, const char *dir, struct error *err)
 {
     struct loading l = {.set = NULL};
@@ -207,11 +199,11 @@ static enum status load_weights(struct model *m, const char *dir, struct error *
     st = describe_tensors(m, l.set, err);
     if (st == OK)
         st = match_tensors(m, &l, err);
-    if (st == OK && m->config.input == INPUT_BYTES && m->config.context < 2 && has_class_token(m))
-        st = error_set_param(err, ERR_FORMAT, "input.context",
-                             "input.context is 1, expected 2 or more where there is a cls_token: it takes a position");
     if (st == OK)
         st = widen_tensors(m, &l, err);
+    if (st == OK && m->config.input == INPUT_BYTES && model_text_max(m) == 0)
+        st = error_set_param(err, ERR_FORMAT, "input.context",
+                             "input.context is 1, expected 2 or more where there is a cls_token: it takes a position");
     if (st == OK)
         st = fold_blocks(m, &l, err);
     if (st == OK) {
@@ -290,6 +282,11 @@ void model_drop_weights(struct model *m)
     m->patch_embed = m->head = (struct linear){0};
     m->norm = (struct norm){0};
     m->tok_embed = m->cls_token = m->start_embed = m->pos_embed = NULL;
+}
+
+uint32_t model_text_max(const struct model *m)
+{
+    return m->config.context - (m->cls_token != NULL ? 1 : 0);
 }
 
 void model_free(struct model *m)

@@ -21,6 +21,8 @@ enum status model_load(struct model **ret, const char *dir, model_warning *warn,
 enum status model_load_as(struct model **ret, const char *name, const char *dir, model_warning *warn, void *arg,
                           struct error *err);
 /* Free the tensors' memory once an engine has packed them; config, name and the list of tensors stay. */
+/* The most bytes that a text has at once: the context, of which a class token takes one. Before model_drop_weights. */
+uint32_t model_text_max(const struct model *m);
 void model_drop_weights(struct model *m);
 void model_free(struct model *m); /* NULL is a no-op */
 

@@ -314,10 +314,11 @@ static enum status check_picture(const struct model_config *c, const char *path,
                                "at most %d",
                                path, c->size[0], c->size[1], c->patch[0], c->patch[1], MODEL_TOKENS_MAX);
     if (mixer_has(c->mixer.type, OPTION_KERNEL) && c->pooling == POOLING_CLASS_TOKEN)
-        return error_set_param(err, ERR_FORMAT, "pooling",
-                               "%s: pooling is \"class-token\", expected \"mean\": a class token has no place in the "
-                               "grid that %s works on",
-                               path, mixer_words[c->mixer.type]);
+        return error_set_param(
+            err, ERR_FORMAT, "pooling",
+            "%s: pooling is \"class-token\", expected \"mean\" or \"attention\": a class token has no place in the "
+            "grid that %s works on",
+            path, mixer_words[c->mixer.type]);
     return OK;
 }
 

@@ -121,12 +121,13 @@ static float *tile_at(float *tiles, size_t rows, size_t j, size_t c)
 /* Tap j of a causal kernel is lag taps - 1 - j. */
 static void pack_lags(const struct aft_block *b, const struct engine_core *e, const struct block_weights *bw)
 {
-    const size_t taps = taps_of(e);
-    for (size_t lag = 0; lag < taps; lag++)
-        for (size_t c = 0; c < e->dims.dim; c++) {
-            const float w = bw->biases[e->head_of[c] * taps + taps - 1 - lag];
-            b->channel_taps[lag * e->dims.channels + c] = b->exact ? w : (float)exp((double)w);
-        }
+    const size_t taps = taps_of(e), heads = e->config->mixer.heads, width = e->dims.dim / heads;
+    for (size_t i = 0; i < taps * heads; i++) {
+        const size_t lag = i / heads, h = i % heads;
+        const float w = bw->biases[h * taps + taps - 1 - lag], tap = b->exact ? w : (float)exp((double)w);
+        for (size_t c = h * width; c < (h + 1) * width; c++)
+            b->channel_taps[lag * e->dims.channels + c] = tap;
+    }
 }
 
 static void pack(struct block *block, const struct engine_core *e, const struct block_weights *bw)

@@ -7,10 +7,6 @@
 
 #define ATTEND_ROWS_MAX 64
 
-/* x = exp(x - max x) / sum exp(x - max x), n numbers in a buffer of lanes_padded(n), all of which is
- * overwritten. */
-void KERNEL(softmax)(float *x, size_t n);
-
 /* Where channel c of position s's key stands in a head's keys, [blocks, width, LANES]: scores of LANES positions are
  * then added up lane by lane. */
 static inline size_t attend_key(size_t s, size_t c, size_t width)

@@ -31,7 +31,7 @@ struct fields {
 };
 
 /* Strings as well as pictures in base64. */
-#define TEXTS_EXPECTED "a list of 1 to " FIELD_DIGITS(CLASSIFY_INPUTS_MAX) " texts"
+#define TEXTS_EXPECTED "a list of 1 to " FIELD_DIGITS(CLASSIFY_INPUTS_MAX) " texts, none of them empty"
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, HTTP_BODY_MAX), .what = "a string"},

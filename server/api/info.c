@@ -67,7 +67,7 @@ static void put_loaded(json_t *m, const struct hosted_model *e)
     if (e->version != 0)
         json_put(m, "version", json_integer(e->version));
     if (c->input != INPUT_IMAGE)
-        json_put(m, "context", json_integer(c->context));
+        json_put(m, "context", json_integer(model_config_causal(c) ? c->context : info->elements_max));
 }
 
 /* Clients are told of all that they may ask for, and of those whose files are not accepted. */

@@ -2,8 +2,6 @@
  * trained on, recorded beside it for `precision` auto if --write says so. Single threaded.
  * DATA is as evaluation.h says. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "config/json_memory.h"
 #include "server/cli/cli.h"
@@ -75,7 +73,7 @@ static enum status record(struct check *k, struct error *err)
 
 static int check_precision_run(struct check *k, const char *data, struct cli_engine *with)
 {
-    struct engine_options o = {.pictures_max = EVALUATION_BATCH, .streams_max = 1, .rows_max = CLI_SCORE_ROWS};
+    struct engine_options o = evaluation_engine_options(k->model);
     struct error err;
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
         with->precision = engine_precision_word((enum engine_precision)p);

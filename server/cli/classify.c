@@ -132,10 +132,14 @@ static int text_body(char **ret, const char *path)
     int code = cli_read(&bytes, &size, path, HTTP_BODY_MAX);
     if (code != CLI_OK)
         return code;
-    json_t *object = json_pack("{s:s%}", "text", (const char *)bytes, size);
-    *ret = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+    bool lacked_memory = false;
+    json_t *text = json_make_text((const char *)bytes, size, &lacked_memory),
+           *object = json_pack("{s:O?}", "text", text);
+    *ret = text != NULL ? json_print(object, JSON_COMPACT) : NULL;
     if (*ret == NULL)
-        code = cli_fail("%s is no text in UTF-8", cli_file_name(path));
+        code = text == NULL && !lacked_memory ? cli_fail("%s is no text in UTF-8", cli_file_name(path))
+                                              : cli_fail("out of memory");
+    json_decref(text);
     json_decref(object);
     free(bytes);
     return code;
@@ -208,8 +212,7 @@ static bool take_named(struct classifier *c, char **paths, int count)
 {
     struct cli_pictures found = {.count = 0};
     for (int i = 0; i < count; i++)
-        if ((c->is_text && cli_is_folder(paths[i]) ? cli_files_add(&found, paths[i])
-                                                   : cli_pictures_add(&found, paths[i], false)) != CLI_OK)
+        if ((c->is_text ? cli_files_add : cli_pictures_add)(&found, paths[i], false) != CLI_OK)
             c->code = CLI_FAILED;
     const bool goes_on = take_all(c, &found);
     cli_pictures_clear(&found);
@@ -277,10 +280,10 @@ static int classify_run(struct classifier *c, char **paths, int count)
 static int classify_parse(struct classifier *c, int argc, char **argv, int *count)
 {
     const struct cli_option options[] = {
-        {"top-k", CLI_UNSIGNED, &c->top_k, 1, CLASSIFY_TOP_K_MAX, "N", "5; 1 of many pictures",
+        {"top-k", CLI_UNSIGNED, &c->top_k, 1, CLASSIFY_TOP_K_MAX, "N", "5; 1 of many files",
          "how many labels to print"},
         CLI_JSON_OPTION(&c->json){"files-from", CLI_TEXT, (void *)&c->files_from, 0, 0, "FILE", NULL,
-                                  "read names of pictures from a file, one a line; - is standard input"},
+                                  "read names of files from a file, one a line; - is standard input"},
         {"texts", CLI_FLAG, &c->is_text, 0, 0, NULL, NULL, "with --url or --unix: the files are texts, not pictures"},
         {"null", CLI_FLAG, &c->nul, 0, 0, NULL, NULL, "names in that file end with NUL, as find -print0 writes them"},
         CLI_SIZE_OPTIONS(&c->with) CLI_ENGINE_OPTIONS(&c->with) REMOTE_OPTIONS(&c->remote){0},
@@ -292,7 +295,7 @@ static int classify_parse(struct classifier *c, int argc, char **argv, int *coun
         return cli_fail_few(c->remote.asks ? NULL : c->remote.model);
     for (int i = 1; i <= *count && c->files_from != NULL; i++)
         if (strcmp(c->files_from, "-") == 0 && strcmp(argv[i], "-") == 0)
-            return cli_fail_usage("standard input cannot be a picture and --files-from both");
+            return cli_fail_usage("standard input cannot be an input and --files-from both");
     if (c->nul && c->files_from == NULL)
         return cli_fail_usage("--null is about --files-from, which is not given");
     return CLI_OK;
@@ -312,6 +315,14 @@ int cli_classify(int argc, char **argv)
     if (m != NULL && model_config_causal(&m->config)) {
         code = cli_fail("%s is a model for %s, expected one that classifies pictures or texts", m->name,
                         model_task_name(m->config.task));
+        model_free(m);
+        return code;
+    }
+    if (m != NULL && c.is_text)
+        code = cli_fail_usage("--texts is for a daemon's model, expected it with --url or --unix");
+    else if (m != NULL && c.with.size != NULL && m->config.input != INPUT_IMAGE)
+        code = cli_fail_usage("--size is about pictures, and %s classifies texts", m->name);
+    if (code != CLI_OK) {
         model_free(m);
         return code;
     }

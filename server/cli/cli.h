@@ -105,7 +105,7 @@ int cli_fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2))
 void cli_set_verb(const char *verb);
 const char *cli_verb_name(void); /* "": none was set */
 /* Print "aft VERB: warning: message". */
-void cli_warn(const char *message);
+void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* What answers `aft VERB --help`; `options` end with a row without a name and live as long as the call. Unless set, it
  * prints them for a terminal. The manual page is made of the same rows by what deploy/man/pages.c sets here. */

@@ -48,13 +48,16 @@ static void print_fault(const char *format, va_list args)
     free(text);
 }
 
+/* Any thread: pictures may be read by several. */
 int cli_fail(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     (void)fflush(stdout);
+    flockfile(stderr);
     print_fault(format, args);
     (void)fprintf(stderr, "\n");
+    funlockfile(stderr);
     va_end(args);
     return CLI_FAILED;
 }
@@ -85,10 +88,15 @@ int cli_flush(void)
     return cli_fail("cannot write to standard output%s%s", why != 0 ? ": " : "", why != 0 ? strerror(why) : "");
 }
 
-void cli_warn(const char *message)
+void cli_warn(const char *format, ...)
 {
+    va_list args;
+    va_start(args, format);
     print_program(CLI_YELLOW);
-    (void)fprintf(stderr, "warning: %s\n", message);
+    (void)fprintf(stderr, "warning: ");
+    (void)vfprintf(stderr, format, args);
+    (void)fprintf(stderr, "\n");
+    va_end(args);
 }
 
 int cli_check_logits(const float *logits, size_t n)

@@ -1,10 +1,8 @@
 /* evaluate.c - aft evaluate MODEL DATA: how good the model is on data that it was not trained on (evaluation.h has what
  * data), in one precision: top-1 and top-5, each label, what is taken for what, and whether its probabilities mean what
  * they say; or bits per byte or sub-pixel. Single threaded. */
-#include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "config/json_memory.h"
 #include "server/cli/cli.h"
@@ -146,7 +144,7 @@ static int draw_table(const struct evaluate *v)
 
 static int evaluate_run(struct evaluate *v, const char *data, const struct cli_engine *with)
 {
-    struct engine_options o = {.pictures_max = EVALUATION_BATCH, .streams_max = 1, .rows_max = CLI_SCORE_ROWS};
+    struct engine_options o = evaluation_engine_options(v->model);
     struct engine *e = cli_open_engine(v->model, with, &o);
     if (e == NULL)
         return CLI_FAILED;
@@ -172,6 +170,8 @@ int cli_evaluate(int argc, char **argv)
     int code = cli_parse(options, argc, argv, 2, 2, &count);
     if (code != CLI_OK || count < 0)
         return code;
+    if (v.table.path != NULL && strcmp(v.table.path, "-") == 0)
+        return cli_fail_usage("--confusion is -, expected a file: the figures go to standard output");
     struct model *m = cli_load_model(argv[1], NULL);
     if (m == NULL)
         return CLI_FAILED;

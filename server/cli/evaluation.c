@@ -1,9 +1,7 @@
 /* evaluation.c - see evaluation.h. */
 #include "server/cli/evaluation.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +9,14 @@
 #include "engine/logits.h"
 #include "server/cli/cli.h"
 #include "server/cli/pictures.h"
+
+enum { BATCH = 32 }; /* pictures; texts come one by one */
+
+struct engine_options evaluation_engine_options(const struct model *m)
+{
+    return (struct engine_options){
+        .pictures_max = m->config.input == INPUT_IMAGE ? BATCH : 1, .streams_max = 1, .rows_max = CLI_SCORE_ROWS};
+}
 
 struct run {
     struct evaluation *results;
@@ -74,6 +80,8 @@ static int find_classes(uint32_t *classes, struct cli_pictures *p, const char *d
     }
     if (!named && folders != c->classes)
         return cli_fail("%s: no folder is named after a label of the model, such as %s", data, c->labels[0]);
+    if (!named)
+        cli_warn("no folder has a label's name: they are taken in the order of the labels");
     for (size_t i = 0; i < p->count; i++) {
         size_t size = 0;
         const char *folder = folder_of(p->paths[i], data, &size);
@@ -85,6 +93,8 @@ static int find_classes(uint32_t *classes, struct cli_pictures *p, const char *d
         classes[kept] = class;
         p->paths[kept++] = p->paths[i];
     }
+    if (kept < p->count)
+        cli_warn("%zu files lie in no folder of a label's name and are left out", p->count - kept);
     p->count = kept;
     return CLI_OK;
 }
@@ -130,9 +140,10 @@ static int finish_batch(const struct run *k, const uint32_t *classes, size_t n)
 static int evaluate_batch(const struct run *k, char *const *paths, const uint32_t *classes, size_t n)
 {
     const struct model_config *c = &k->model->config;
-    uint8_t *pixels[EVALUATION_BATCH] = {NULL};
+    uint8_t *pixels[BATCH] = {NULL};
     int code = CLI_OK;
-#pragma omp parallel for schedule(dynamic) reduction(| : code)
+    const int threads = (int)engine_info(k->engines[0])->threads;
+#pragma omp parallel for schedule(dynamic) num_threads(threads) reduction(| : code)
     for (size_t i = 0; i < n; i++)
         code |= cli_read_pixels(&pixels[i], paths[i], c);
     for (size_t e = 0; e < k->count && code == CLI_OK; e++)
@@ -169,14 +180,14 @@ static int evaluate_folder(struct run *k, const char *data)
     const bool pictures = c->task == TASK_IMAGE_CLASSIFICATION;
     struct cli_pictures found = {.count = 0};
     uint32_t *classes = NULL;
-    int code = pictures ? cli_pictures_add(&found, data, true) : cli_files_add(&found, data);
+    int code = pictures ? cli_pictures_add(&found, data, true) : cli_files_add(&found, data, true);
     if (code == CLI_OK) {
         classes = malloc(found.count * sizeof *classes);
         code = classes != NULL ? find_classes(classes, &found, data, c) : cli_fail("out of memory");
     }
     k->progress = cli_progress_begin(found.count);
     for (size_t i = 0, n; i < found.count && code == CLI_OK; i += n) {
-        n = !pictures ? 1 : found.count - i < EVALUATION_BATCH ? found.count - i : EVALUATION_BATCH;
+        n = !pictures ? 1 : found.count - i < BATCH ? found.count - i : BATCH;
         code = pictures ? evaluate_batch(k, found.paths + i, classes + i, n)
                         : evaluate_text_file(k, found.paths[i], classes[i]);
         cli_progress_show(&k->progress, i + n, pictures ? "pictures" : "texts");
@@ -191,9 +202,13 @@ static int evaluate_line(const struct run *k, const char *line, size_t size, con
     const struct model_config *c = &k->model->config;
     const char *text, *label;
     size_t text_size, label_size;
-    json_t *row = json_loadb(line, size, 0, NULL);
+    bool lacked_memory = false;
+    json_t *row = json_scan(line, size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL, &lacked_memory);
     int code;
-    if (row == NULL || json_unpack(row, "{s:s%, s:s%}", "text", &text, &text_size, "label", &label, &label_size) != 0)
+    if (lacked_memory)
+        code = cli_fail("out of memory");
+    else if (row == NULL ||
+             json_unpack(row, "{s:s%, s:s%}", "text", &text, &text_size, "label", &label, &label_size) != 0)
         code = cli_fail("%s: line %zu is no JSON object with the strings \"text\" and \"label\"", data, number);
     else if (class_named(c, label, label_size) == c->classes)
         code = cli_fail("%s: line %zu has the label \"%s\", which the model has not", data, number, label);
@@ -281,7 +296,9 @@ static int score_file(struct run *k, const char *path)
     if (code != CLI_OK)
         return code;
     k->progress = cli_progress_begin(k->count * size);
-    code = size < 2 ? cli_fail("%s has %zu bytes, expected at least 2", path, size) : add_bits(k, bytes, size, 0);
+    const size_t least = k->model->start_embed != NULL ? 1 : 2;
+    code = size < least ? cli_fail("%s has %zu bytes, expected at least %zu", path, size, least)
+                        : add_bits(k, bytes, size, 0);
     free(bytes);
     return code;
 }

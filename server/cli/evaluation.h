@@ -16,7 +16,7 @@
 
 #include "engine/engine.h"
 
-enum { EVALUATION_BATCH = 32, EVALUATION_TOP = 5, EVALUATION_BINS = 15, EVALUATION_TABLE_MAX = 4096 };
+enum { EVALUATION_TOP = 5, EVALUATION_BINS = 15, EVALUATION_TABLE_MAX = 4096 };
 
 /* What one engine made of it. Zeroed to begin with. */
 struct evaluation {
@@ -35,8 +35,10 @@ struct evaluation {
 };
 void evaluation_clear(struct evaluation *r);
 
-/* Evaluate the model by `count` engines of it, opened for EVALUATION_BATCH inputs, one stream and CLI_SCORE_ROWS, one
- * result each. CLI_FAILED, and why is printed. */
+/* How engines have to be opened for it. */
+struct engine_options evaluation_engine_options(const struct model *m);
+
+/* Evaluate the model by `count` engines of it, one result each. CLI_FAILED, and why is printed. */
 int evaluation_run(struct evaluation *results, struct engine *const *engines, size_t count, const struct model *m,
                    const char *data);
 

@@ -58,7 +58,7 @@ static enum status find_model(struct found_model *ret, const char *name, struct 
 static void warn(void *arg, const char *message)
 {
     (void)arg;
-    cli_warn(message);
+    cli_warn("%s", message);
 }
 
 enum status cli_try_model(struct model **ret, const char *name, struct error *err)

@@ -13,7 +13,7 @@
 static int add(struct cli_pictures *p, const char *path)
 {
     if (p->count == CHECK_FILES_MAX)
-        return cli_fail("more than %d pictures; give fewer", CHECK_FILES_MAX);
+        return cli_fail("more than %d files; give fewer", CHECK_FILES_MAX);
     if (p->count == p->room) {
         const size_t room = p->room == 0 ? 64 : 2 * p->room;
         char **more = (char **)realloc((void *)p->paths, room * sizeof *more);
@@ -47,7 +47,7 @@ static int add_folder(struct cli_pictures *p, const char *path, bool deep, bool 
             (void)fts_set(walk, e, FTS_SKIP);
         if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || (deep && e->fts_info == FTS_NS))
             code = cli_fail("%s: %s", e->fts_path, strerror(e->fts_errno));
-        else if ((below || (e->fts_info != FTS_D && e->fts_info != FTS_DP)) &&
+        else if (((below && !any_name) || (e->fts_info != FTS_D && e->fts_info != FTS_DP)) &&
                  (any_name || picture_has_name(e->fts_name)))
             code = add(p, e->fts_path);
         errno = 0;
@@ -73,9 +73,9 @@ int cli_pictures_add(struct cli_pictures *p, const char *path, bool deep)
     return cli_is_folder(path) ? add_folder(p, path, deep, false) : add(p, path);
 }
 
-int cli_files_add(struct cli_pictures *p, const char *path)
+int cli_files_add(struct cli_pictures *p, const char *path, bool deep)
 {
-    return add_folder(p, path, true, true);
+    return cli_is_folder(path) ? add_folder(p, path, deep, true) : add(p, path);
 }
 
 void cli_pictures_clear(struct cli_pictures *p)

@@ -15,8 +15,8 @@ struct cli_pictures {
  * subfolders unless `deep`. Prints why not and returns CLI_FAILED: a folder that cannot be read or holds none, more
  * than CHECK_FILES_MAX in all, no memory. */
 int cli_pictures_add(struct cli_pictures *p, const char *path, bool deep);
-/* The same of a folder's files of any name, subfolders included. */
-int cli_files_add(struct cli_pictures *p, const char *path);
+/* The same of files of any name, and subfolders are not named in their place. */
+int cli_files_add(struct cli_pictures *p, const char *path, bool deep);
 void cli_pictures_clear(struct cli_pictures *p);
 
 /* Does the path name a folder? */

@@ -80,7 +80,7 @@ static enum status check_picture(const struct model *m, const struct tensor *in,
 static enum status check_bytes(const struct model *m, const struct tensor *in, struct error *err)
 {
     const bool limited = !model_config_causal(&m->config) || model_config_limited(&m->config, m->pos_embed != NULL);
-    const uint32_t most = limited ? m->config.context : MODEL_CONTEXT_MAX;
+    const uint32_t most = limited ? model_text_max(m) : MODEL_CONTEXT_MAX;
     if (in->dtype != DTYPE_U8 || in->rank != 1 || in->elements == 0 || in->elements > most)
         return error_set(err, ERR_FORMAT, "%s: expected U8 [1 to %u]", in->name, most);
     return OK;

@@ -92,10 +92,11 @@ static uint32_t run_pictures(struct batcher *b)
 {
     const uint64_t most_ns =
         count_streams(b) > 0 ? b->settings->picture_step_us * CLOCK_NS_PER_US : PICTURE_LANE_NO_HURRY;
+    const uint32_t running = count_running(b);
     for (uint32_t i = 0; i < b->picture_count; i++) {
         const uint32_t turn = (b->picture_turn + i) % b->picture_count;
         struct picture_lane *l = b->pictures[turn]->pictures;
-        const bool busy = count_running(b) > picture_lane_running(l); /* is there work besides that? */
+        const bool busy = running > picture_lane_running(l); /* is there work besides that? */
         if (!picture_lane_has_work(l, busy))
             continue;
         b->picture_turn = (turn + 1) % b->picture_count;

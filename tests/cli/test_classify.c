@@ -64,19 +64,27 @@ static void texts_are_classified_by_a_model_for_them(void **state)
 {
     (void)state;
     static const char texts[] = "tests/data/golden/text-attention";
-    char folder[PATH_MAX], file[PATH_MAX];
+    static const char class_token[] = "tests/data/golden/text-conv-class-token";
+    char folder[PATH_MAX], file[PATH_MAX], longest[PATH_MAX], below[PATH_MAX];
     temp_path(folder, dir, "texts");
     assert_int_equal(mkdir(folder, 0700), 0);
+    temp_path(below, folder, "below"); /* whose files are not its own */
+    assert_int_equal(mkdir(below, 0700), 0);
+    temp_path(file, below, "too-long");
+    temp_write(file, "1234567890123456789012345678901234567890123456789", 49);
     temp_path(file, folder, "one.txt");
     temp_write(file, "a text", 6);
-    temp_path(file, folder, "long");
-    temp_write(file, "123456789012345678901234567890123456789012345678", 48);
+    temp_path(longest, folder, "long");
+    temp_write(longest, "123456789012345678901234567890123456789012345678", 48);
     const struct program_case cases[] = {
         {"a file", {"classify", texts, file}, NULL, 0, "\tneutral\n", ""},
         {"standard input", {"classify", texts, "-", "--top-k", "1"}, "a text", 0, "\t", ""},
         {"a folder, whatever its files are called", {"classify", texts, folder}, NULL, 0, "/one.txt\t", ""},
         {"more than the model takes", {"classify", texts, "README.md"}, NULL, 1, "", "expected 1 to 48"},
         {"nothing", {"classify", texts, "-"}, "", 1, "", "standard input has 0 bytes"},
+        {"a class token's position", {"classify", class_token, longest}, NULL, 1, "", "has 48 bytes, expected 1 to 47"},
+        {"a size", {"classify", texts, file, "--size", "native"}, NULL, 2, "", "--size is about pictures"},
+        {"of our own that it is", {"classify", texts, "--texts", file}, NULL, 2, "", "--texts is for a daemon's model"},
         {"no file", {"classify", texts, "/nowhere"}, NULL, 1, "", "/nowhere: No such file"},
     };
     program_expect(aft, cases, sizeof cases / sizeof cases[0]);
@@ -186,7 +194,7 @@ static void names_of_pictures_come_from_a_list(void **state)
          NULL,
          2,
          "",
-         "standard input cannot be a picture and --files-from both"},
+         "standard input cannot be an input and --files-from both"},
         {"-0 without a list", {"classify", model, gray, "-0"}, NULL, 2, "", "--null is about --files-from"},
         {"neither pictures nor a list", {"classify", model}, NULL, 2, "", "too few arguments"},
     };

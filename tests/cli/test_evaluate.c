@@ -212,15 +212,55 @@ static void what_is_taken_for_what_is_drawn(void **state)
     free(bytes);
 }
 
+static void what_is_left_out_or_guessed_is_told(void **state)
+{
+    (void)state;
+    char some[PATH_MAX], numbered[PATH_MAX], link[PATH_MAX], target[PATH_MAX];
+    static const char *const folders[] = {"some/cat", "some/car"};
+    make("some");
+    for (size_t i = 0; i < LENGTH(folders); i++) {
+        char name[64];
+        make(folders[i]);
+        (void)snprintf(name, sizeof name, "%s/one.jpg", folders[i]);
+        temp_path(link, dir, name);
+        assert_non_null(realpath("tests/data/cifar/cat.jpg", target));
+        assert_int_equal(symlink(target, link), 0);
+    }
+    temp_path(some, dir, "some");
+    temp_path(numbered, dir, "numbered");
+    const struct program_case cases[] = {
+        {"another folder",
+         {"evaluate", PICTURES_MODEL, some},
+         NULL,
+         0,
+         "  1 pictures, in ",
+         "warning: 1 files lie in no folder of a label's name"},
+        {"numbers",
+         {"evaluate", PICTURES_MODEL, numbered},
+         NULL,
+         0,
+         "  10 pictures, in ",
+         "warning: no folder has a label's name"},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+}
+
 static void what_is_wrong_is_told(void **state)
 {
     (void)state;
-    char pictures[PATH_MAX], cat[PATH_MAX], texts[PATH_MAX], wrong[PATH_MAX], empty[PATH_MAX];
+    char pictures[PATH_MAX], cat[PATH_MAX], texts[PATH_MAX], wrong[PATH_MAX], empty[PATH_MAX], broken[PATH_MAX];
     temp_path(pictures, dir, "pictures");
     temp_path(cat, dir, "pictures/cat");
     temp_path(texts, dir, "texts.jsonl");
     temp_path(wrong, dir, "wrong.jsonl");
     temp_path(empty, dir, "empty.jsonl");
+    make("broken");
+    make("broken/cat");
+    temp_path(broken, dir, "broken/cat/one.jpg");
+    temp_write(broken, "no picture", 10);
+    temp_path(broken, dir, "broken/cat/two.jpg");
+    temp_write(broken, "no picture", 10);
+    temp_path(broken, dir, "broken");
     const char *line = "{\"text\": \"a\", \"label\": \"neutral\"}\n\n{\"text\": \"a\", \"label\": \"angry\"}\n";
     temp_write(wrong, line, strlen(line));
     temp_write(empty, "", 0);
@@ -233,6 +273,13 @@ static void what_is_wrong_is_told(void **state)
         {"another label", {"evaluate", TEXTS_MODEL, wrong}, NULL, 1, "", "line 3 has the label \"angry\""},
         {"no JSON", {"evaluate", TEXTS_MODEL, "README.md"}, NULL, 1, "", "line 1 is no JSON object"},
         {"nothing", {"evaluate", TEXTS_MODEL, empty}, NULL, 1, "", "there is nothing to evaluate on"},
+        {"two broken pictures", {"evaluate", PICTURES_MODEL, broken}, NULL, 1, "", "/two.jpg: "},
+        {"a table among the figures",
+         {"evaluate", PICTURES_MODEL, pictures, "--confusion", "-"},
+         NULL,
+         2,
+         "",
+         "expected a file"},
         {"no table of bits",
          {"evaluate", "weights/models/enwik8-aft-local", "README.md", "--confusion", wrong},
          NULL,
@@ -251,6 +298,7 @@ int main(void)
         cmocka_unit_test(bits_are_those_of_aft_score),
         cmocka_unit_test(pictures_are_scored_by_their_sub_pixels),
         cmocka_unit_test(what_is_taken_for_what_is_drawn),
+        cmocka_unit_test(what_is_left_out_or_guessed_is_told),
         cmocka_unit_test(what_is_wrong_is_told),
     };
     return cmocka_run_group_tests_name("cli_evaluate", tests, setup, temp_dirs_end);

@@ -21,6 +21,7 @@
 
 static const char text_model[] = "tests/data/golden/lm-local-8";        /* T = 48 */
 static const char picture_model[] = "tests/data/golden/conv-heads8-k5"; /* pictures of 32 x 32, one of 40 x 20 */
+static const char text_classifier[] = "tests/data/golden/text-conv-class-token"; /* T = 48, one for the class token */
 static char aft[PATH_MAX], dir[PATH_MAX], folder[PATH_MAX];
 
 static int setup(void **state)
@@ -167,6 +168,12 @@ static void long_input(struct cases *c)
     t->data = zeros;
 }
 
+static void whole_context(struct cases *c)
+{
+    long_input(c);
+    reshape(find(c, "input.0"), 1, 48, 0, 0);
+}
+
 static void flat_picture(struct cases *c)
 {
     struct tensor *t = find(c, "input.0");
@@ -246,6 +253,8 @@ static const struct {
     {"an empty input", text_model, empty_input, 1, "input.0: expected U8 [1 to 48]"},
     {"an empty picture", picture_model, empty_picture, 1, "input.0 has 0 values"},
     {"an input beyond the context", text_model, long_input, 1, "input.0: expected U8 [1 to 48]"},
+    {"an input with no position for the class token", text_classifier, whole_context, 1,
+     "input.0: expected U8 [1 to 47]"},
     {"a picture in one row", picture_model, flat_picture, 1, "input.0: expected U8 [height, width, 3]"},
     {"a picture with alpha", picture_model, picture_with_alpha, 1, "input.0: expected U8 [height, width, 3]"},
     {"a picture of floats", picture_model, picture_of_floats, 1, "input.0: expected U8 [height, width, 3]"},

@@ -199,6 +199,8 @@ static void wrong_bodies_are_refused_by_name(void **state)
         {"{\"model\": \"text-attention\", \"text\": \"a\", \"image\": \"b\"}", 400, "invalid_value", "image",
          "text, texts, images, model, top_k"},
         {"{\"model\": \"text-attention\", \"texts\": []}", 400, "invalid_value", "texts", "a list of 1 to 64 texts"},
+        {"{\"model\": \"text-attention\", \"texts\": [\"a\", \"\"]}", 400, "invalid_value", "texts",
+         "none of them empty"},
         {"{\"model\": \"text-attention\", \"texts\": [\"a\", 1]}", 400, "invalid_value", "texts", "of 1 to 64 texts"},
         {"{\"model\": \"text-attention\", \"texts\": [\"a\", \"0123456789012345678901234567890123456789012345678\"]}",
          400, "invalid_value", "texts[1]", "49 bytes; expected 1 to 48"},

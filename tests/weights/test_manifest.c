@@ -30,7 +30,8 @@ static const char conv[] = "tests/data/golden/conv-heads8-k5", local[] = "tests/
                   class_token[] = "tests/data/golden/image-aft-full-class-token",
                   shared_value[] = "tests/data/golden/text-fastformer",
                   own_value[] = "tests/data/golden/text-fastformer-own-value",
-                  simple[] = "tests/data/golden/text-simple-attention";
+                  simple[] = "tests/data/golden/text-simple-attention",
+                  pooled[] = "tests/data/golden/image-conv-pooled-by-attention";
 
 static const struct {
     const char *source;
@@ -87,6 +88,8 @@ static const struct {
     {local, SHAPE, "start_embed", 31, 0, "start_embed has shape [31], expected [32] (dim)"},
     {class_token, DROP, "cls_token", 0, 0, "cls_token is missing, expected shape [32] (dim)"},
     {class_token, SHAPE, "pos_embed", 64, 32, "pos_embed has shape [64, 32], expected [65, 32] (tokens, dim)"},
+    {pooled, DROP, "pool_score", 0, 0, "pool_score is missing, expected shape [24] (dim)"},
+    {conv, SHAPE, "pool_score", 32, 0, "pool_score is left over"},
     {shared_value, SHAPE, "blocks.0.mixer.v.weight", 32, 32, "blocks.0.mixer.v.weight is left over"},
     {own_value, DROP, "blocks.0.mixer.v.weight", 0, 0,
      "blocks.0.mixer.v.weight is missing, expected shape [32, 32] (dim, dim)"},

@@ -183,6 +183,25 @@ static void a_picture_model_may_have_positions(void **state)
     model_copy_clear(&c);
 }
 
+static void a_class_token_leaves_room_for_a_byte(void **state)
+{
+    struct model_copy c;
+    const float row[32] = {0.0f};
+
+    (void)state;
+    model_copy_read(&c, "tests/data/golden/text-conv-class-token");
+    assert_int_equal(json_object_set_new(json_object_get(c.config, "input"), "context", json_integer(1)), 0);
+    model_copy_set(&c, "pos_embed", row, 1, 32);
+    model_copy_write(&c, folder);
+    expect_refusal(folder, ERR_FORMAT, "input.context is 1, expected 2 or more where there is a cls_token");
+    model_copy_drop(&c, "cls_token");
+    model_copy_write(&c, folder);
+    struct model *m = load(folder);
+    assert_int_equal(model_text_max(m), 1);
+    model_free(m);
+    model_copy_clear(&c);
+}
+
 static void shared_layers_are_those_of_the_first_block(void **state)
 {
     struct model_copy c;
@@ -369,6 +388,7 @@ int main(void)
         cmocka_unit_test(tensors_keep_the_files_numbers),
         cmocka_unit_test_setup_teardown(every_bias_may_be_absent, setup, temp_dirs_end),
         cmocka_unit_test_setup_teardown(a_picture_model_may_have_positions, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_class_token_leaves_room_for_a_byte, setup, temp_dirs_end),
         cmocka_unit_test_setup_teardown(shared_layers_are_those_of_the_first_block, setup, temp_dirs_end),
         cmocka_unit_test_setup_teardown(other_files_in_the_folder_do_not_matter, setup, temp_dirs_end),
         cmocka_unit_test_setup_teardown(the_model_survives_its_files, setup, temp_dirs_end),
