@@ -142,8 +142,7 @@ static int evaluate_batch(const struct run *k, char *const *paths, const uint32_
     const struct model_config *c = &k->model->config;
     uint8_t *pixels[BATCH] = {NULL};
     int code = CLI_OK;
-    const int threads = (int)engine_info(k->engines[0])->threads;
-#pragma omp parallel for schedule(dynamic) num_threads(threads) reduction(| : code)
+#pragma omp parallel for schedule(dynamic) num_threads(engine_info(k->engines[0])->threads) reduction(| : code)
     for (size_t i = 0; i < n; i++)
         code |= cli_read_pixels(&pixels[i], paths[i], c);
     for (size_t e = 0; e < k->count && code == CLI_OK; e++)

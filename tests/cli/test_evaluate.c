@@ -38,14 +38,12 @@ static void make_pictures(const char *folder, bool by_number)
     make(folder);
     for (size_t i = 0; i < LENGTH(labels); i++) {
         char name[64], picture[64], target[PATH_MAX], link[PATH_MAX];
-        if (by_number)
-            (void)snprintf(name, sizeof name, "%s/n%zu", folder, i);
-        else
-            (void)snprintf(name, sizeof name, "%s/%s", folder, labels[i]);
+        const int size = by_number ? snprintf(name, sizeof name, "%s/n%zu", folder, i)
+                                   : snprintf(name, sizeof name, "%s/%s", folder, labels[i]);
         make(name);
         (void)snprintf(picture, sizeof picture, "tests/data/cifar/%s.jpg", labels[i]);
         assert_non_null(realpath(picture, target));
-        (void)strcat(name, "/one.jpg");
+        (void)snprintf(name + size, sizeof name - (size_t)size, "/one.jpg");
         temp_path(link, dir, name);
         assert_int_equal(symlink(target, link), 0);
     }
