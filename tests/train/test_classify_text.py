@@ -41,20 +41,42 @@ def refusal(capsys, *arguments):
 # ---- padding ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
-@pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("learning", [False, True], ids=["evaluation", "training"])
-def test_what_is_beyond_a_texts_end_changes_nothing(mixer, pooling, learning):
-    model = tiny_model("text-classification", mixer, pooling=pooling, context=12)
+ABLATIONS = [("aft-local", dict(global_sum=False, window=2)), ("aft-conv", dict(global_sum=False, kernel=(3,))),
+             ("fastformer", dict(share_value_query=True)), ("sima", dict(norm="l2")), ("sima", dict(norm="none")),
+             ("simple-attention", dict(scale=False))]
+
+
+def compare_with_each_alone(model):
+    """What a model gives padded texts, of which each gets what it gets alone."""
     rng = np.random.default_rng(2)
     texts = [rng.integers(0, 256, n, dtype=np.uint8) for n in (3, 11, 1, 7)]
     x, lengths = padded(texts)
     for i, text in enumerate(texts):
         x[i, len(text) :] = torch.from_numpy(rng.integers(0, 256, x.shape[1] - len(text), dtype=np.uint8))
-    with torch.set_grad_enabled(learning):
-        together = model(x, lengths)
-        for i, text in enumerate(texts):
-            torch.testing.assert_close(together[i], model(torch.from_numpy(text)[None])[0], atol=2e-5, rtol=2e-5)
+    together = model(x, lengths)
+    for i, text in enumerate(texts):
+        torch.testing.assert_close(together[i], model(torch.from_numpy(text)[None])[0], atol=2e-5, rtol=2e-5)
+    return together
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("mixer, more", [*((mixer, {}) for mixer in MIXERS), *ABLATIONS], ids=str)
+def test_what_is_beyond_a_texts_end_changes_nothing(mixer, more, pooling):
+    model = tiny_model("text-classification", mixer, pooling=pooling, context=12, **more)
+    with torch.no_grad():
+        compare_with_each_alone(model)
+    compare_with_each_alone(model).square().sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("mixer, more", [("aft-full", {}), *ABLATIONS[:2]], ids=str)
+@pytest.mark.parametrize("keys", [100, 9000], ids=["in float64", "one by one"])
+def test_nor_does_it_where_keys_are_large(mixer, more, keys):
+    model = tiny_model("text-classification", mixer, context=12, **more)
+    with torch.no_grad():
+        for block in model.blocks:
+            block.mixer.k.weight *= keys
+        compare_with_each_alone(model)
 
 
 # ---- data ------------------------------------------------------------------------------------------------------------
@@ -80,7 +102,8 @@ def test_tables_have_a_text_and_a_label_in_each_row(name, content, columns, tmp_
 
 @pytest.mark.parametrize("name, content, wanted", [
     ("t.txt", "x", "is no folder of folders of texts"), ("t.csv", "text,tag\na,b\n", "row 1 has not both"),
-    ("t.jsonl", '{"text": 1.5, "label": "a"}\n', "row 1 has not both"), ("t.jsonl", "{\n", "t.jsonl: "),
+    ("t.jsonl", '{"text": 1.5, "label": "a"}\n', "row 1 has not both"),
+    ("t.jsonl", '{"text": "a", "label": "a"}\n{\n', "row 2 has not both"),
     ("t.csv", "text,label\n", "has no texts with labels")])
 def test_tables_that_cannot_be_used_are_named(name, content, wanted, tmp_path):
     (tmp_path / name).write_text(content)
@@ -95,11 +118,13 @@ def test_a_label_that_was_not_learnt_is_named(folder, tmp_path):
 
 
 def test_an_epochs_batches_have_every_text_once_and_lengths_alike():
-    lengths = np.random.default_rng(3).integers(1, 1000, 1003)
-    batches = epoch_batches(lengths, 10, np.random.default_rng(4))
+    lengths, rng = np.random.default_rng(3).integers(1, 1000, 1003), np.random.default_rng(4)
+    batches = epoch_batches(lengths, 10, rng)
     assert sorted(batches.flatten().tolist()) == sorted(set(batches.flatten().tolist())) and batches.shape == (100, 10)
     spans = [lengths[b].max() - lengths[b].min() for b in batches]
     assert np.median(spans) < 100
+    # Those that fill no batch are others each time, however long they are.
+    assert {i for _ in range(9) for i in epoch_batches(lengths[:103], 10, rng).flatten().tolist()} == set(range(103))
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
@@ -123,6 +148,33 @@ def test_letters_are_told_apart_and_served(options, folder, tmp_path, aft):
     assert json.loads(told.stdout)["top1_percent"] == pytest.approx(text_accuracy(load(model), read_texts(folder)))
 
 
+def test_a_run_is_watched_with_every_label(folder, tmp_path, monkeypatch):
+    """Of --valid, which is in the order of labels, with fewer than one of them has."""
+    watched, measure = [], text_accuracy
+    monkeypatch.setattr(classify_text.quality, "text_accuracy",
+                        lambda model, texts: watched.append(texts.labels) or measure(model, texts))
+    assert classify_text.main([str(folder), *TINY, "--valid", str(folder), "--valid-limit", "10", "--run",
+                               str(tmp_path / "run")]) == 0
+    assert watched[0] == [0] * 5 + [1] * 5
+
+
+def test_a_head_of_other_labels_is_made_anew(folder, tmp_path):
+    assert classify_text.main([str(folder), *TINY, "--run", str(tmp_path / "run")]) == 0
+    for old, new in (("early", "zebra"), ("late", "bee")):
+        (tmp_path / "others" / new).parent.mkdir(exist_ok=True)
+        (tmp_path / "others" / new).symlink_to(folder / old)
+    assert classify_text.main([str(tmp_path / "others"), *TINY, "--steps", "1", "--init", str(tmp_path / "run" / "model"),
+                               "--freeze", "fc1", "--run", str(tmp_path / "next")]) == 0
+    before, after = (load(tmp_path / run / "model").state_dict() for run in ("run", "next"))
+    assert torch.equal(before["blocks.0.mlp.fc1.weight"], after["blocks.0.mlp.fc1.weight"])
+    assert (before["head.weight"] - after["head.weight"]).abs().max() > 0.02
+
+
+def test_what_bf16_and_int8_cost_is_measured_on_texts(folder, tmp_path, aft):
+    assert classify_text.main([str(folder), *TINY, "--aft", str(aft), "--run", str(tmp_path / "run")]) == 0
+    assert json.loads((tmp_path / "run" / "model" / "precision.json").read_text())["samples"] == 12
+
+
 def test_a_softmax_model_learns_from_the_frozen_projections_of_another(folder, tmp_path):
     """Simpletron, section 4.2."""
     first, second = tmp_path / "simple", tmp_path / "softmax"
@@ -138,6 +190,13 @@ def test_a_softmax_model_learns_from_the_frozen_projections_of_another(folder, t
 
 
 @pytest.mark.parametrize("wrong, wanted", [
+    (["--valid-limit", "0"], "--valid-limit is 0, expected 1 or more"),
+    (["--crop", "65"], "--crop is 65, expected 0 to 64"), (["--dropout", "1"], "--dropout is 1, expected 0 to 1"),
+    (["--context", "1", "--pooling", "class-token"], "--context is 1, expected 2 or more"),
+    (["--freeze", "q"], "--freeze q: blocks.0.mixer.q.weight is not among what --init gives"),
+    (["--mixer", "aft-full", "--rank", "-1"], "--rank is -1, expected 0 or more"),
+    (["--schedule", "root", "--decay", "0.5"], "--decay 0.5 is of a line"),
+    (["--aft", "/nowhere"], "--aft /nowhere is no program"),
     (["--columns", "text"], "--columns is text, expected two names"), (["--freeze", "w"], "--freeze w: no tensor"),
     (["--context", "0"], "input.context is 0"), (["--batch", "1000"], "has 108 texts to learn, fewer than a batch"),
     (["--init", "weights/models/cifar10-sima"], "is for image-classification"),

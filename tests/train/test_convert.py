@@ -340,10 +340,11 @@ def test_data_that_does_not_fit_is_refused(options, message, model_dir, tmp_path
     assert message in err and err.count("\n") == 1
 
 
-def test_tasks_without_a_measure_are_refused(tmp_path, capsys):
+def test_classifiers_of_texts_are_measured_too(tmp_path, capsys):
     export(tiny_model("text-classification", "attention"), tmp_path / "m", [b"a"])
-    assert main(["quality", str(tmp_path / "m"), "--data", str(tmp_path)]) == 2
-    assert "the quality of text-classification is not measured" in capsys.readouterr().err
+    (tmp_path / "t.jsonl").write_text("".join(f'{{"text": "{c}", "label": "dog"}}\n' for c in "abcd"))
+    assert main(["quality", str(tmp_path / "m"), "--data", str(tmp_path / "t.jsonl"), "--limit", "3"]) == 0
+    assert "% right" in (told := capsys.readouterr().out) and "(3 texts)" in told
 
 
 @pytest.mark.parametrize("args", [

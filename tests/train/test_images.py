@@ -348,10 +348,13 @@ def test_a_worker_that_was_killed_is_noticed(folder):
     (["--shift", "-1"], "--shift is -1, expected 0 to"), (["--rand-augment", "-1"], "--rand-augment is -1"),
     (["--erase", "1.5"], "--erase is 1.5, expected 0 to 1"), (["--mixup", "nan"], "--mixup is nan"),
     (["--cutmix", "-1"], "--cutmix is -1"), (["--smoothing", "1"], "--smoothing is 1.0, expected 0 to 0.99"),
-    (["--dropout", "1"], "--dropout is 1.0"), (["--drop-path", "-0.1"], "--drop-path is -0.1"),
+    (["--dropout", "1"], "--dropout is 1, expected 0 to 1"), (["--drop-path", "-0.1"], "--drop-path is -0.1"),
     (["--rand-augment", "1", "--magnitude", "11"], "--magnitude is 11.0, expected 0 to 10"),
     (["--magnitude", "5"], "--magnitude 5 is RandAugment's, expected --rand-augment 1 or more"),
     (["--crop", "resized", "--shift", "2"], "--shift 2 goes with --crop shifted"),
+    (["--repeats", "-5"], "--repeats is -5, expected 0 to 100"),
+    (["--share-layers", "--drop-path", "0.1"], "--drop-path is 0.1, expected 0 with --share-layers"),
+    (["--kernel-entropy", "-1"], "--kernel-entropy is -1, expected 0 or more"),
     (["--workers", "-1"], "--workers is -1, expected 0 to 1024"),
     (["--batch", "21"],
      "20 pictures to learn, fewer than a batch: expected --batch 20 or less"), (["--lr", "0"], "--lr is 0.0"),
@@ -409,7 +412,7 @@ def test_held_out_pictures_of_other_classes_are_refused(names, folder, tmp_path,
 def test_models_that_are_no_classifiers_of_pictures_are_refused(folder, tmp_path, capsys):
     export(tiny_model(), tmp_path / "text", [b"a"])
     line = refusal(capsys, folder, "--run", str(tmp_path / "run"), *TINY[8:], "--init", str(tmp_path / "text"))
-    assert f"--init {tmp_path}/text is for text-generation, expected a classifier of pictures" in line
+    assert f"{tmp_path}/text is for text-generation, expected a model for image-classification" in line
 
 
 @pytest.mark.parametrize("option, value, named", [

@@ -47,15 +47,24 @@ def test_the_same_seed_writes_the_same():
     assert one == other and one != list(listops.expressions(random.Random(4), 5, 50, 200, 10, 10, set()))
 
 
-@pytest.mark.parametrize("wrong", [["--longest", "501"], ["--arguments", "1"], ["--depth", "1"], ["--test", "-1"]])
-def test_what_cannot_be_written_is_refused(wrong, tmp_path, capsys):
+@pytest.mark.parametrize("wrong, wanted", [
+    (["--longest", "501"], "--longest is 501, expected 502 or more"), (["--arguments", "1"], "--arguments is 1, expected 2"),
+    (["--depth", "1"], "--depth is 1, expected 2"), (["--test", "-1"], "--test is -1, expected 0"),
+    (["--depth", "2"], "of 1,000,000 expressions of --depth 2 none was another")])
+def test_what_cannot_be_written_is_refused(wrong, wanted, tmp_path, capsys):
     assert listops.main([str(tmp_path / "l"), *wrong]) == 2
-    assert "expected --longest above --shortest" in capsys.readouterr().err and not (tmp_path / "l").exists()
+    assert wanted in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_the_arenas_sizes_have_every_operator(tmp_path):
+    assert listops.main([str(tmp_path / "l"), "--train", "12", "--valid", "0", "--test", "0"]) == 0
+    texts = [text.tobytes().decode() for text in read_texts(tmp_path / "l" / "train.tsv").texts]
+    assert all(500 < len(text) < 2000 and set("><|+]") <= set(text) for text in texts)
 
 
 def test_a_folder_that_is_there_stays_as_it_is(tmp_path, capsys):
     assert listops.main([str(tmp_path), *SMALL]) == 2
-    assert "File exists" in capsys.readouterr().err and not list(tmp_path.iterdir())
+    assert "exists, expected a new name" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_mixers_are_compared_in_a_table_and_curves(tmp_path, capsys):
@@ -65,6 +74,7 @@ def test_mixers_are_compared_in_a_table_and_curves(tmp_path, capsys):
                  "--log-every", "2", "--threads", "1", "--train-dtype", "f32", "--run", str(tmp_path / "runs")]
     assert compare.main([*arguments, "--mixers", "attention,simple-attention"]) == 0
     told = (tmp_path / "runs" / "README.md").read_text().splitlines()
+    assert (tmp_path / "runs" / "attention" / "model" / "README.md").read_text().count("python -m aft_train.classify_text")
     rows = [line.split(" | ") for line in told if line.startswith(("| attention", "| simple-attention"))]
     assert [row[0] for row in rows] == ["| attention", "| simple-attention"]
     assert all("% right" in row[-2] for row in rows)
@@ -72,4 +82,9 @@ def test_mixers_are_compared_in_a_table_and_curves(tmp_path, capsys):
     before = (tmp_path / "runs" / "attention" / "checkpoint.pt").stat().st_mtime_ns
     assert compare.main([*arguments, "--mixers", "attention,simple-attention"]) == 0
     assert (tmp_path / "runs" / "attention" / "checkpoint.pt").stat().st_mtime_ns == before
-    assert compare.main(arguments[:-2]) == 2 and "expected --run FOLDER" in capsys.readouterr().err
+    few = ["--mixers", "attention,simple-attention"]
+    for changed, wanted in ((arguments[:-2], "expected --run FOLDER"), ([*arguments, *few, "--dim", "16"], "holds a run with"),
+                            ([*arguments, "--mixers", "attention,foo"], "--mixers has foo"),
+                            (arguments, "--heads 2 is for aft-conv")):
+        assert compare.main(changed) == 2 and wanted in capsys.readouterr().err
+    assert not (tmp_path / "runs" / "sima").exists()  # --heads was refused before any was trained

@@ -182,7 +182,7 @@ def test_greys_are_learnt_to_the_one_choice_that_they_have(tmp_path):
 
 @pytest.mark.parametrize("wrong, wanted", [
     (["--size", "0"], "--size is 0"), (["--test-limit", "0"], "--test-limit is 0"),
-    (["--window", "-1"], "mixer.window is -1"), (["--dropout", "1"], "--dropout is 1.0"),
+    (["--window", "-1"], "mixer.window is -1"), (["--dropout", "1"], "--dropout is 1, expected 0 to 1"),
     (["--brightness", "-1"], "--brightness is -1"), (["--valid-limit", "0"], "--valid-limit is 0"),
     (["--part", "nowhere"], "nowhere"), (["--valid-part", "nowhere"], "nowhere"),
     (["--heads", "3"], "--heads 3 is for aft-conv"), (["--kernel", "3"], "--kernel 3 is for aft-conv"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from .model_config import HEADED_MIXERS, TASKS
+from .model_config import HEADED_MIXERS
 
 
 def processor():
@@ -38,6 +38,10 @@ def mixer(m):
         words.append(f"window {m.window}")
     if m.type == "aft-conv":
         words.append(f"kernel {' x '.join(map(str, m.kernel))}")
+    if m.type == "sima" and m.norm != "l1":
+        words.append(f"norm {m.norm}")
+    words += [text for text, so in (("no query gate", not m.query_gate), ("no global sum", not m.global_sum),
+                                    ("unscaled", not m.scale), ("the query as value", m.share_value_query)) if so]
     return ", ".join(words)
 
 
@@ -46,6 +50,7 @@ def shape(model):
     c = model.config
     size = (f"{c.size[0]} x {c.size[1]} pixels in patches of {c.patch[0]} x {c.patch[1]}, {len(c.labels)} classes"
             if c.grid else f"context {c.context}")
+    size += f", pooled by {c.pooling}" if not c.causal and c.pooling != "mean" else ""
     return (f"{c.task} with {mixer(c.mixer)}; {c.depth} blocks of dim {c.dim}; {size}; "
             f"{model.parameter_count():,} parameters")
 
@@ -70,7 +75,7 @@ def text(name, model, recipe, *, data, command, steps, done, seconds, figures):
 
     steps, seconds: how long it was trained; done: which share that is of what was planned.
     """
-    kind = {"image": "pictures", "bytes": "windows", "pixels": "pictures"}[TASKS[model.config.task]]
+    kind = {"text-generation": "windows", "text-classification": "texts"}.get(model.config.task, "pictures")
     average = f", weights averaged at {recipe.ema:g}" if recipe.ema else ""
     where = f"{duration(seconds)} on: {machine()}.{stopped(recipe, done)}"
     rows = "\n".join(f"| {on} | {figure} |" for on, figure in figures)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from . import loop, quality
+from . import loop, precision, quality
 from .model import Model
 from .model_config import MIXERS, POOLINGS, ModelConfig
 from .recipe import Recipe, TrainError, add_arguments, recipe_of, settle
@@ -72,17 +72,24 @@ def seen(text, context, crop, rng):
 
 def starting_model(args, config, shape):
     """A fresh Model, with what --init has of the same names and shapes. Raises TrainError, ValueError."""
-    model = Model(config, dropout=shape["dropout"])
+    model, fits = Model(config, dropout=shape["dropout"]), {}
     if args.init:
-        given, own = quality.load_for(args.init, "text-classification").state_dict(), model.state_dict()
-        fits = {name: p for name, p in given.items() if name in own and own[name].shape == p.shape}
+        start, own = quality.load_for(args.init, config.task), model.state_dict()
+        start.relabel(config.labels)
+        fits = {name: p for name, p in start.state_dict().items() if name in own and own[name].shape == p.shape}
+        if not fits:
+            raise TrainError(f"--init {args.init}: none of its tensors has the shape of one of the new model, expected "
+                             f"a model of dim {config.dim}")
         model.load_state_dict(own | fits)
         print(f"{len(fits)} of {len(own)} tensors are those of {args.init}", file=sys.stderr)
     for part in filter(None, args.freeze.split(",")):
-        frozen = [p for name, p in model.named_parameters() if part in name.split(".")]
+        frozen = {name: p for name, p in model.named_parameters() if part in name.split(".")}
         if not frozen:
             raise TrainError(f"--freeze {part}: no tensor has that in its name")
-        for p in frozen:
+        for name, p in frozen.items():
+            if name not in fits:
+                raise TrainError(f"--freeze {part}: {name} is not among what --init gives, expected it there: as it is "
+                                 "it is random")
             p.requires_grad_(False)
     return model
 
@@ -105,21 +112,25 @@ def train(args):
     if len(source) < recipe.batch:
         raise TrainError(f"{args.texts} has {len(source)} texts to learn, fewer than a batch: expected --batch "
                          f"{len(source)} or less, not {recipe.batch}")
-    if not 0 <= shape["dropout"] < 1 or shape["crop"] < 0:
-        raise TrainError(f"--dropout is {shape['dropout']} and --crop {shape['crop']}, expected 0 to 1 and 0 or more")
+    if args.valid_limit < 1:
+        raise TrainError(f"--valid-limit is {args.valid_limit}, expected 1 or more")
     config = ModelConfig("text-classification", labels=source.classes, context=shape["context"],
                          pooling=shape["pooling"], mixer=mixer_of(shape, 1, heads=4, kernel=15, window=32),
                          **block_options(shape))
     most = config.context - (config.pooling == "class-token")
+    if most < 1:
+        raise TrainError(f"--context is {config.context}, expected 2 or more: a class token takes one")
+    if not 0 <= shape["crop"] <= most:
+        raise TrainError(f"--crop is {shape['crop']}, expected 0 to {most}, as many bytes as are seen")
     warn_of_long(source, most, "aft-train classify-text")
     torch.manual_seed(recipe.seed)
     model = starting_model(args, config, shape)
-    watched = held.part(range(min(len(held), args.valid_limit)))
+    watched = held.part(quality.spread(len(held), args.valid_limit))
 
     @functools.lru_cache(maxsize=2)
     def epoch(number):
         return epoch_batches([len(text) for text in source.texts], recipe.batch,
-                             np.random.default_rng([recipe.seed, number]))
+                             np.random.default_rng([recipe.seed, number, 1]))
 
     def batch(step):
         number, at = divmod(step, len(source) // recipe.batch)
@@ -131,27 +142,25 @@ def train(args):
         x, lengths, want = made
         return F.cross_entropy(forward(x, lengths).float(), want)
 
-    options = {"task": config.task, **shape, "labels": source.classes, "texts": len(source), "init": args.init,
-               "freeze": args.freeze, "texts_crc32": zlib.crc32(b"\0".join(t.tobytes() for t in source.texts))}
+    options = {"task": config.task, **shape, "labels": source.classes, "texts": len(source), 
+               "init": args.init and os.path.abspath(args.init), "freeze": args.freeze,
+               "texts_crc32": functools.reduce(lambda crc, text: zlib.crc32(text, crc), source.texts,
+                                               zlib.crc32(np.array(source.labels)))}
     run = loop.Run(args, model, recipe, options, batch=batch, loss=loss, metric="accuracy",
                    evaluate=lambda m: quality.text_accuracy(m, watched))
-    print(f"{model.parameter_count():,} parameters; {len(source):,} texts of {len(source.classes)} labels, "
-          f"{recipe.batch} a step; {run.device}, {'bf16' if run.dtype else 'float32'}", file=sys.stderr)
-    if not run.train():
-        return False
-
     def figures(model):
         for name, texts in (("held out", held), ("test", test)):
             if texts:
                 right = quality.text_accuracy(model, texts)
-                low, high = quality.interval(right, len(texts))
-                yield f"{name}: {len(texts):,} texts", f"{right:.2f} % right (95 % interval {low:.1f} to {high:.1f})"
+                yield f"{name}: {len(texts):,} texts", quality.rated(right, len(texts))
         yield "baseline: majority class", f"{quality.accuracy_of_commonest(source, test or held):.2f} % right"
 
-    run.export([held.texts[i][:most] for i in range(min(3, len(held)))], figures,
-               f"{len(source):,} texts of {os.path.basename(os.path.abspath(args.texts))} with {len(source.classes)} "
-               f"labels; {run.step * recipe.batch:,} seen.")
-    return True
+    return run.finish(
+        f"{len(source):,} texts of {len(source.classes)} labels, {recipe.batch} a step",
+        [held.texts[i][:most] for i in range(min(3, len(held)))], figures,
+        lambda seen: f"{len(source):,} texts of {os.path.basename(os.path.abspath(args.texts))} with "
+                     f"{len(source.classes)} labels; {seen:,} seen.",
+        lambda folder: precision.write_texts(folder, held))
 
 
 def main(argv=None, name="aft_train.classify_text"):

@@ -3,13 +3,17 @@
 Everything but the mixer is what aft-train classify-text takes and the same for all. FOLDER has a run for each mixer,
 and in the end README.md, a table of them, and curves.png. What was interrupted goes on with the same command.
 """
+import argparse
 import csv
-import json
+import shlex
 import sys
 from pathlib import Path
 
 from . import classify_text
 from .export import load
+from .model_config import MIXERS as ALL_MIXERS
+from .recipe import TrainError, called
+from .shape import settle_shape
 
 MIXERS = ("attention", "simple-attention", "sima", "fastformer", "aft-simple", "aft-conv")
 
@@ -65,29 +69,44 @@ def parser(prog="aft-train compare"):
     return p
 
 
-def without(argv, option):
-    """An argument list without an option and its value."""
-    at = argv.index(option) if option in argv else len(argv)
-    return argv[:at] + argv[at + 2 :]
+def without(argv, prog, *options):
+    """An argument list without some options and their values."""
+    p = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
+    for option in options:
+        p.add_argument(option)
+    return p.parse_known_args(argv)[1]
+
+
+def train(args, argv, name):
+    """Train each mixer's run, or go on with it -> the exit code of the first that does not end well, or 0."""
+    rest = without(argv, name, "--run", "--mixers")
+    each = {mixer: [*rest, "--mixer", mixer, "--run", str(Path(args.run, mixer))] for mixer in args.mixers.split(",")}
+    for mixer, given in each.items():  # what one of them refuses is found before the first is trained
+        if mixer not in ALL_MIXERS:
+            raise TrainError(f"--mixers has {mixer}, expected some of {','.join(ALL_MIXERS)}")
+        settle_shape(classify_text.PRESETS[args.preset][0], classify_text.parser(name).parse_args(given))
+    for given in each.values():
+        code = classify_text.main(given)
+        if code != 0:
+            return code
+    return 0
 
 
 def main(argv=None, name="aft_train.compare"):
     argv = list(sys.argv[1:] if argv is None else argv)
-    args = parser(name).parse_args(argv)
-    if "--run" not in argv or args.mixer or args.out or ("--mixers" not in argv and args.mixers != ",".join(MIXERS)):
-        print(f"{name}: expected --run FOLDER and --mixers A,B as two words each, and neither --mixer nor --out",
-              file=sys.stderr)
+    args = parser(called(name)).parse_args(argv)
+    try:
+        if args.run is None or args.mixer or args.out:
+            raise TrainError("expected --run FOLDER, which has a run for each of --mixers, and neither --mixer nor --out")
+        code = train(args, argv, name)
+    except TrainError as e:
+        print(f"{name}: {e}", file=sys.stderr)
         return 2
-    folder, rest = Path(args.run), without(without(argv, "--run"), "--mixers")
-    runs = {mixer: folder / mixer for mixer in args.mixers.split(",")}
-    for mixer, run in runs.items():
-        if (run / "model" / "config.json").exists() and json.loads((run / "run.json").read_text())["mixer"] == mixer:
-            continue  # it had ended
-        code = classify_text.main([*rest, "--mixer", mixer, "--run", str(run)], name)
-        if code != 0:
-            return code
+    if code != 0:
+        return code
+    folder, runs = Path(args.run), {mixer: Path(args.run, mixer) for mixer in args.mixers.split(",")}
     (folder / "README.md").write_text(table({mixer: figures(run) for mixer, run in runs.items()},
-                                            " ".join([name, *argv])))
+                                            shlex.join([*called(name).split(), *argv])))
     draw(folder, runs)
     print(folder / "README.md")
     return 0

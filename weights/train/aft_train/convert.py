@@ -87,7 +87,9 @@ def convert_dtype(args):
 
 def data_of(config, args):
     """--data as read_data returns it; options that mean nothing for it are refused."""
-    for key in ("limit", "part") if config.task == "text-generation" else ("start", "length", "warm"):
+    of_text = ("start", "length", "warm")
+    nothing = {"text-generation": ("limit", "part"), "text-classification": (*of_text, "part")}
+    for key in nothing.get(config.task, of_text):
         if getattr(args, key):
             raise ModelError(f"--{key} means nothing for {config.task}")
     return read_data(config, args.data, args.start, args.length, args.warm, args.part)
@@ -157,7 +159,7 @@ def parser(prog="aft-train convert"):
     data.add_argument("--length", type=at_least(0), default=0, metavar="N", help="text: bytes to score (0: all)")
     data.add_argument("--warm", type=at_least(0), default=0, metavar="N",
                       help="text: bytes of context that each scored byte has at least (0: windows from scratch)")
-    data.add_argument("--limit", type=at_least(0), default=0, metavar="N", help="pictures: how many, spread over all")
+    data.add_argument("--limit", type=at_least(0), default=0, metavar="N", help="pictures or texts: how many, spread over all")
     data.add_argument("--part", metavar="NAME", help="pictures: the part with the class folders, such as test")
 
     t = verbs.add_parser("dtype", parents=[target, data], help="another precision of a model directory")

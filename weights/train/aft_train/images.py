@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from . import augment, loop, papers, pictures, precision, quality
 from .deit import IMAGENET_MEAN, IMAGENET_STD
-from .export import load, model_input
+from .export import model_input
 from .model import Model
 from .model_config import HEADED_MIXERS, MIXERS, POOLINGS, ModelConfig
 from .recipe import Recipe, TrainError, add_arguments, recipe_of, settle
@@ -215,12 +215,17 @@ def preset_of(args, source):
 def shape_of(args, preset):
     """A preset's shape and augmentation with what was given. Raises TrainError."""
     shape = settle_shape(preset, args)
-    shape["repeats"] = max(1, shape["repeats"])
+    if args.heads is None and shape["mixer"] != preset["mixer"]:
+        shape.pop("heads", None)
     if args.resize_to is None:
         shape["resize_to"] = shape["size"] * preset["resize_to"] // preset["size"]
     for key, value in {**shape, "workers": args.workers}.items():
         if key in MOST and not 0 <= value <= MOST[key]:
             raise TrainError(f"{flag(key)} is {value}, expected 0 to {MOST[key]}")
+    shape["repeats"] = max(1, shape["repeats"])
+    if shape.get("share_layers") and shape["drop_path"]:
+        raise TrainError(f"--drop-path is {shape['drop_path']:g}, expected 0 with --share-layers: it grows from block to "
+                         "block")
     if args.shift and shape["crop"] == "resized":
         raise TrainError(f"--shift {args.shift} goes with --crop shifted, not resized")
     if args.magnitude and not shape["rand_augment"]:
@@ -234,9 +239,7 @@ def starting_model(args, shape, labels):
         clash = given(args, MODEL_OPTIONS)
         if clash:
             raise TrainError(f"{flag(clash[0])} is for a fresh model, expected --init {args.init} without it")
-        model = load(args.init).train()
-        if model.config.task != "image-classification":
-            raise TrainError(f"--init {args.init} is for {model.config.task}, expected a classifier of pictures")
+        model = quality.load_for(args.init, "image-classification").train()
         if sorted(model.config.labels) != sorted(labels):
             print(f"a fresh head: {args.init} has {len(model.config.labels)} other classes", file=sys.stderr)
         model.relabel(labels)
@@ -251,9 +254,8 @@ def fresh_model(args, shape, labels):
     of patches, so that those above and below are within them."""
     dim, side = shape["dim"], max(1, shape["size"] // max(1, shape["patch"]))
     few = max(1, dim // CHANNELS_A_HEAD)
-    most = shape.get("heads", few) if args.mixer in (None, "aft-conv") else few
     if args.heads is None and shape["mixer"] in HEADED_MIXERS:
-        shape = {**shape, "heads": next(h for h in range(most, 0, -1) if dim % h == 0)}
+        shape = {**shape, "heads": next(h for h in range(shape.get("heads", few), 0, -1) if dim % h == 0)}
     mixer = mixer_of(shape, 2, window=2 * side, kernel=5)
     config = ModelConfig("image-classification", mixer=mixer, labels=labels, size=(shape["size"],) * 2,
                          patch=(shape["patch"],) * 2, resize_to=shape["resize_to"], pooling=shape["pooling"],
@@ -318,7 +320,6 @@ def split(args, seed, source):
 def prepare(args):
     """-> (shape and augmentation, Recipe, Pictures to learn, Pictures to watch the run with). Raises ValueError."""
     settle(args, args.pictures)
-    precision.check_program(args.aft)
     source = pictures.read_pictures(args.pictures, part=args.part)
     if len(source.classes) < 2:
         raise TrainError(f"{args.pictures} has the class {source.classes[0]} alone, expected two or more to tell apart")
@@ -352,23 +353,16 @@ def train(args):
     run = loop.Run(args, model, recipe, options_of(args, shape, model.config, source),
                    batch=Batches(source, model, shape, recipe, args.workers), loss=loss,
                    evaluate=lambda m: quality.accuracy(m, held), metric="accuracy")
-    print(f"{model.parameter_count():,} parameters; {len(source):,} pictures of {len(source.classes)} classes, "
-          f"{recipe.batch} a step; {run.device}, {'bf16' if run.dtype else 'float32'}", file=sys.stderr)
-    if not run.train():
-        return False
-
     def figures(model):
-        right = quality.accuracy(model, held)
-        low, high = quality.interval(right, len(held))
-        yield f"held out: {len(held):,} pictures", f"{right:.2f} % right (95 % interval {low:.1f} to {high:.1f})"
+        yield f"held out: {len(held):,} pictures", quality.rated(quality.accuracy(model, held), len(held))
         yield "baseline: majority class", f"{quality.accuracy_of_commonest(source, held):.2f} % right"
 
-    run.export([held.prepared(i, model.config) for i in range(min(2, len(held)))], figures,
-               f"{len(source):,} pictures of {Path(args.pictures).resolve().name} in {len(source.classes)} classes; "
-               f"{run.step * recipe.batch:,} seen.")
-    if args.aft:
-        precision.record(args.aft, run.target, lambda folder: precision.write_pictures(folder, held, range(len(held))))
-    return True
+    return run.finish(
+        f"{len(source):,} pictures of {len(source.classes)} classes, {recipe.batch} a step",
+        [held.prepared(i, model.config) for i in range(min(2, len(held)))], figures,
+        lambda seen: f"{len(source):,} pictures of {Path(args.pictures).resolve().name} in {len(source.classes)} "
+                     f"classes; {seen:,} seen.",
+        lambda folder: precision.write_pictures(folder, held, range(len(held))))
 
 
 def main(argv=None, name="aft_train.images"):

@@ -9,6 +9,7 @@ import argparse
 import random
 import statistics
 import sys
+import tempfile
 from pathlib import Path
 
 from tqdm import tqdm
@@ -16,6 +17,7 @@ from tqdm import tqdm
 OPERATORS = {">": max, "<": min, "|": lambda values: int(statistics.median(values)),
              "+": lambda values: sum(values) % 10}
 OPERATOR_SHARE = 0.25  # of what an expression may have anywhere; the rest are digits
+DRAWN_MOST = 1_000_000  # in vain, before it is given up
 FILES = {"train": 96_000, "valid": 2_000, "test": 2_000}  # as the Arena has them
 
 
@@ -31,12 +33,17 @@ def expression(rng, depth, deepest, arguments):
 
 def expressions(rng, count, shortest, longest, deepest, arguments, seen):
     """`count` (text, value) of more than `shortest` and fewer than `longest` bytes that are not in `seen`, then are."""
+    drawn = 0
     with tqdm(total=count, unit="expression", disable=None, leave=False) as shown:
         while count > 0:
             text, value = expression(rng, 1, deepest, arguments)
+            drawn += 1
+            if drawn > DRAWN_MOST:
+                raise ValueError(f"of {DRAWN_MOST:,} expressions of --depth {deepest} none was another of --shortest "
+                                 f"{shortest} and --longest {longest}, expected a wider range, or fewer of them")
             if shortest < len(text) < longest and text not in seen:
                 seen.add(text)
-                count -= 1
+                count, drawn = count - 1, 0
                 shown.update()
                 yield text, value
 
@@ -55,22 +62,31 @@ def parser(prog="aft-train listops"):
 
 def main(argv=None, name="aft_train.listops"):
     args = parser(name).parse_args(argv)
-    few = min(args.train, args.valid, args.test) < 0 or args.arguments < 2 or args.depth < 2
-    if few or args.longest - args.shortest < 2:
-        print(f"{name}: expected --longest above --shortest and one more, --arguments and --depth of 2 or more, and no "
-              "counts below 0", file=sys.stderr)
-        return 2
+    for key, least in {**dict.fromkeys(FILES, 0), "shortest": 0, "longest": args.shortest + 2, "depth": 2,
+                       "arguments": 2}.items():
+        if getattr(args, key) < least:
+            print(f"{name}: --{key} is {getattr(args, key)}, expected {least} or more", file=sys.stderr)
+            return 2
     rng, seen, folder = random.Random(args.seed), set(), Path(args.folder)
     try:
-        folder.mkdir(parents=True)
-        for key in FILES:
-            rows = expressions(rng, getattr(args, key), args.shortest, args.longest, args.depth, args.arguments, seen)
-            with open(folder / f"{key}.tsv", "w") as f:
-                f.write("text\tlabel\n")
-                f.writelines(f"{text}\t{value}\n" for text, value in rows)
-    except OSError as e:
-        print(f"{name}: {folder}: {e.strerror}", file=sys.stderr)
+        if folder.exists():
+            raise ValueError("exists, expected a new name")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".aft-train-") as aside:
+            made = Path(aside, folder.name)
+            made.mkdir()
+            for key in FILES:
+                rows = expressions(rng, getattr(args, key), args.shortest, args.longest, args.depth, args.arguments,
+                                   seen)
+                with open(made / f"{key}.tsv", "w") as f:
+                    f.write("text\tlabel\n")
+                    f.writelines(f"{text}\t{value}\n" for text, value in rows)
+            made.rename(folder)
+    except (OSError, ValueError) as e:
+        print(f"{name}: {folder}: {getattr(e, 'strerror', None) or e}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

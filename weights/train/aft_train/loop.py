@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from . import card
+from . import card, precision
 from .export import check_target, export
 from .recipe import Recipe, TrainError, called, schedule
 
@@ -157,7 +157,7 @@ class Run:
         """args: what add_arguments added. Raises ModelError if the model could not be written at its end."""
         self.scratch = None if args.run else tempfile.TemporaryDirectory(prefix="aft-train-")  # the run is not kept
         self.dir, self.recipe, self.metric = Path(args.run or self.scratch.name), recipe, metric
-        self.stored_as = args.dtype
+        self.stored_as, self.aft = args.dtype, args.aft
         self.command = args.command
         self.dir.mkdir(parents=True, exist_ok=True)
         self.target = check_target(args.out or self.dir / "model", overwrite=True)
@@ -240,6 +240,21 @@ class Run:
             self.scratch.cleanup()
         here = Path.cwd()
         print(self.target.relative_to(here) if self.target.is_relative_to(here) else self.target)
+
+    def finish(self, learns, inputs, figures, data, held):
+        """Train, or go on, and write the model. -> False if it was told to stop before its end.
+
+        learns: what a step learns, and data(how many samples were seen): what was learnt, both in words; held: what
+        precision.record measures on.
+        """
+        print(f"{self.model.parameter_count():,} parameters; {learns}; {self.device}, "
+              f"{'bf16' if self.dtype else 'float32'}", file=sys.stderr)
+        if not self.train():
+            return False
+        self.export(inputs, figures, data(self.step * self.recipe.batch))
+        if self.aft:
+            precision.record(self.aft, self.target, held)
+        return True
 
     # ---- the loop -------------------------------------------------------------------------------------------------
 
@@ -385,6 +400,7 @@ def main(name, parser, train, argv=None):
     args.command = [*called(name).split(), *(sys.argv[1:] if argv is None else argv)]
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is half-written is taken away
     try:
+        precision.check_program(args.aft)
         return 0 if train(args) else 130
     except (ValueError, OSError) as e:
         print(f"{name}: {e}", file=sys.stderr)

@@ -173,7 +173,7 @@ class AftPosition(Projections):
             w = self.bias(k.shape[1])
             far = spread(k, w, mask)
             if far > SPREAD_MAX_DOUBLE:
-                return exact_mean(hidden(k, mask, -math.inf), v, w)
+                return hidden(exact_mean(hidden(k, mask, -math.inf), v, w), mask, 0.0)
             if far > SPREAD_MAX:
                 return self.products(k.double(), v.double(), mask).to(v.dtype)
         return self.products(k, v, mask)
@@ -189,7 +189,7 @@ class AftPosition(Projections):
                 return (e * v).cumsum(1) / e.cumsum(1)
             return ((e * v).sum(1, keepdim=True) / e.sum(1, keepdim=True)).expand_as(v)
         w = torch.exp(self.bias(tokens)).to(e.dtype)
-        return (w @ (e * v)) / (w @ e)
+        return (w @ (e * v)) / hidden(w @ e, mask, 1.0)
 
     def forward(self, x, grid=(), mask=None):
         y = self.mean(self.k(x), self.v(x), mask)
@@ -329,7 +329,8 @@ class AftConv(Projections):
             far = spread(k, w, mask)
             if far > SPREAD_MAX_DOUBLE:
                 width, k = v.shape[2] // self.heads, hidden(k, mask, -math.inf)
-                return exact_mean(k.repeat_interleave(width, 2), v, w.repeat_interleave(width, 0))
+                y = exact_mean(k.repeat_interleave(width, 2), v, w.repeat_interleave(width, 0))
+                return hidden(y, mask, 0.0)
             if far > SPREAD_MAX:
                 return self.products(k.double(), v.double(), grid, mask).to(v.dtype)
         return self.products(k, v, grid, mask)
@@ -347,7 +348,9 @@ class AftConv(Projections):
             sums = sums.view(both.shape).permute(2, 1, 0, 3)
         else:
             sums = self.convolved(e, torch.cat([v, ones], dim=-1), grid)
-        return (sums[..., :-1] * (1 / sums[..., -1:])).reshape(batch, tokens, dim)
+        # Where no token is within the window of one that is not there, there is nothing to divide by.
+        weights = hidden(sums[..., -1:], None if mask is None else mask[..., None], 1.0)
+        return (sums[..., :-1] * (1 / weights)).reshape(batch, tokens, dim)
 
     def forward(self, x, grid=(), mask=None):
         y = self.mean(self.k(x), self.v(x), grid, mask)

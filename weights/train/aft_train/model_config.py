@@ -133,7 +133,7 @@ def check(c):
         expect(len(m.kernel) == sides and all(is_count(k, most) for k in m.kernel), "mixer.kernel", m.kernel,
                f"{wanted} 1..{most}")
         expect(not (c.task == "image-classification" and c.pooling == "class-token"), "pooling", c.pooling,
-               '"mean" with aft-conv: a class token has no place in the grid')
+               '"mean" or "attention" with aft-conv: a class token has no place in the grid')
     if c.causal:
         expect(not c.labels, "labels", c.labels, f"none: {c.task} has no classes")
     else:

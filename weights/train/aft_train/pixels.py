@@ -120,7 +120,6 @@ def parser(prog="aft-train pixels"):
 def train(args):
     """Train, or go on, and export. -> False if it was told to stop before its end."""
     settle(args, args.pictures)
-    precision.check_program(args.aft)
     shape, recipe = PRESETS[args.preset]
     shape = settle_shape(shape, args)
     recipe = recipe_of(args, recipe)
@@ -128,8 +127,6 @@ def train(args):
                               ("valid-limit", args.valid_limit, 1), ("test-limit", args.test_limit, 1)):
         if value < least:
             raise TrainError(f"--{key} is {value}, expected {least} or more")
-    if not 0 <= shape["dropout"] < 1:
-        raise TrainError(f"--dropout is {shape['dropout']}, expected 0 to 1")
     side = (shape["size"],) * 2
     mixer = mixer_of(shape, 1, heads=1, kernel=96, window=96)
     config = ModelConfig("image-generation", mixer=mixer, size=side, context=3 * shape["size"] ** 2,
@@ -153,22 +150,15 @@ def train(args):
                "train": len(data), "sub_pixels_crc32": zlib.crc32(data), "valid": len(held)}
     run = loop.Run(args, model, recipe, options, batch=batch, loss=loss, metric="bits_per_dim",
                    evaluate=lambda m: quality.bits_per_element(m, held))
-    print(f"{model.parameter_count():,} parameters; {len(data):,} pictures to learn, {recipe.batch} of "
-          f"{config.context:,} sub-pixels a step; {run.device}, {'bf16' if run.dtype else 'float32'}", file=sys.stderr)
-    if not run.train():
-        return False
-
     def figures(model):
         test = sub_pixels(held_pictures, held_numbers[: args.test_limit], config)
         yield f"held out: {len(test):,} pictures", f"{quality.bits_per_element(model, test):.4f} bits per dim"
 
-    run.export([held[0][: config.context // 2], held[-1][: config.context // 8]], figures,
-               f"{len(data):,} pictures of {os.path.basename(args.pictures)} at {side[0]} x {side[1]}; "
-               f"{run.step * recipe.batch:,} seen.")
-    if args.aft:
-        few = held_numbers[: args.valid_limit]
-        precision.record(args.aft, run.target, lambda folder: precision.write_pictures(folder, held_pictures, few))
-    return True
+    return run.finish(
+        f"{len(data):,} pictures to learn, {recipe.batch} of {config.context:,} sub-pixels a step",
+        [held[0][: config.context // 2], held[-1][: config.context // 8]], figures,
+        lambda seen: f"{len(data):,} pictures of {os.path.basename(args.pictures)} at {side[0]} x {side[1]}; {seen:,} seen.",
+        lambda folder: precision.write_pictures(folder, held_pictures, held_numbers[: args.valid_limit]))
 
 
 def main(argv=None, name="aft_train.pixels"):

@@ -1,4 +1,5 @@
 """precision.json of a finished model: what bf16 and int8 cost in quality, as `aft check-precision` measures it."""
+import json
 import shutil
 import subprocess
 import tempfile
@@ -32,6 +33,17 @@ def write_text(folder, data):
     """The bytes of a uint8 array as a file."""
     (folder / "held-out").write_bytes(data.tobytes())
     return folder / "held-out"
+
+
+def write_texts(folder, texts):
+    """Those of the Texts that are UTF-8, as lines of a file."""
+    with open(folder / "held-out.jsonl", "w") as f:
+        for text, label in zip(texts.texts, texts.labels):
+            try:
+                f.write(json.dumps({"text": text.tobytes().decode(), "label": texts.classes[label]}) + "\n")
+            except UnicodeDecodeError:
+                continue
+    return folder / "held-out.jsonl"
 
 
 def write_pictures(folder, pictures, numbers):

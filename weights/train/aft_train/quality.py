@@ -11,7 +11,7 @@ from tqdm import tqdm
 from .corpus import CHUNK, read_bytes
 from .export import ModelError, load, model_input
 from .pictures import read_pictures
-from .texts import padded
+from .texts import padded, read_texts
 
 BATCH_BYTES = 8192  # bytes or sub-pixels that run at a time: 8 MiB of logits
 BATCH_PICTURES, BATCH_TEXTS = 64, 32
@@ -160,6 +160,12 @@ def interval(percent, count):
     return tuple(100 * (middle + sign * width) / (1 + z2 / count) for sign in (-1, 1))
 
 
+def rated(right, count):
+    """A percentage of so many, in words."""
+    low, high = interval(right, count)
+    return f"{right:.2f} % right (95 % interval {low:.1f} to {high:.1f})"
+
+
 def accuracy_of_commonest(learnt, pictures):
     """Percentage of pictures whose label is the commonest of those learnt: what always naming that one achieves."""
     label = np.bincount(learnt.labels).argmax()
@@ -196,8 +202,8 @@ class Text:
 
 def read_data(config, path, start=0, length=0, warm=0, part=None):
     """What a model's quality is measured on: Text of a file's bytes start..start+length-1, or Pictures. ValueError."""
-    if config.task not in FIGURES:
-        raise ModelError(f"the quality of {config.task} is not measured, expected a model for {', '.join(FIGURES)}")
+    if config.task == "text-classification":
+        return read_texts(path, classes=config.labels)
     if config.task != "text-generation":
         return read_pictures(path, part=part)
     data = read_bytes(path)
@@ -219,11 +225,17 @@ def measure_classes(model, pictures, warm, limit):
     return Figure(accuracy(model, pictures, limit), "% right", f"{len(spread(len(pictures), limit))} pictures", 2)
 
 
+def measure_texts(model, texts, warm, limit):
+    few = texts.part(spread(len(texts), limit))
+    return Figure(text_accuracy(model, few), "% right", f"{len(few)} texts", 2)
+
+
 def measure_pixels(model, pictures, warm, limit):
     return Figure(bits_per_dim(model, pictures, limit), "bits per dim", f"{len(spread(len(pictures), limit))} pictures")
 
 
-FIGURES = {"text-generation": measure_text, "image-classification": measure_classes, "image-generation": measure_pixels}
+FIGURES = {"text-generation": measure_text, "image-classification": measure_classes,
+           "text-classification": measure_texts, "image-generation": measure_pixels}
 
 
 def measure(model, data, warm=0, limit=0):

@@ -134,7 +134,10 @@ def settle(args, data):
 def recipe_of(args, defaults):
     """The Recipe of parsed arguments: `defaults` with what was given."""
     given = {f.name: getattr(args, f.name) for f in dataclasses.fields(Recipe)}
-    return dataclasses.replace(defaults, **{k: v for k, v in given.items() if v is not None})
+    recipe = dataclasses.replace(defaults, **{k: v for k, v in given.items() if v is not None})
+    if args.decay is not None and recipe.schedule != "line":
+        raise TrainError(f"--decay {args.decay:g} is of a line, expected --schedule line with it, not {recipe.schedule}")
+    return recipe
 
 
 def schedule(recipe, step):

@@ -58,6 +58,8 @@ def settle_shape(preset, args):
             value = getattr(args, key)
             raise TrainError(f"{flag(key)}{'' if isinstance(value, bool) else f' {value}'} is for {', '.join(mixers)}, "
                              f"not for {shape['mixer']}")
+    if not 0 <= shape["dropout"] < 1:
+        raise TrainError(f"--dropout is {shape['dropout']:g}, expected 0 to 1")
     return shape
 
 
@@ -71,6 +73,8 @@ def mixer_of(shape, sides, **otherwise):
     if "kernel" in said:
         said["kernel"] = (said["kernel"],) * sides
         said["reparameterised"] = not (said.pop("raw_kernel", False) or one_tap) and set(said["kernel"]) != {1}
+    if said.get("rank", 0) < 0:
+        raise TrainError(f"--rank is {said['rank']}, expected 0 or more")
     if "rank" in said:
         said["factorised"] = said["rank"] != 0
     return MixerConfig(kind, **said)

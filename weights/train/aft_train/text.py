@@ -81,7 +81,6 @@ def preset_of(args, size):
 def train(args):
     """Train, or go on, and export. -> False if it was told to stop before its end."""
     settle(args, args.file)
-    precision.check_program(args.aft)
     data = read_bytes(args.file)
     shape, recipe = preset_of(args, len(data))
     mixer = mixer_of(shape, 1, heads=1, kernel=16, window=32)
@@ -117,11 +116,6 @@ def train(args):
                "valid": [valid.start, valid.start + len(watched)]}
     run = loop.Run(args, model, recipe, options, batch=batch, loss=loss, metric="bits_per_byte",
                    evaluate=lambda m: quality.bits_per_byte(m, watched))
-    print(f"{model.parameter_count():,} parameters; {part.stop - part.start:,} bytes to learn, {recipe.batch * T:,} "
-          f"a step; {run.device}, {'bf16' if run.dtype else 'float32'}", file=sys.stderr)
-    if not run.train():
-        return False
-
     def figures(model):
         for name, at in (("held out", valid), ("test", test)):
             if at:
@@ -134,13 +128,11 @@ def train(args):
             bits = quality.bits_per_byte(model, data[test.start - before : test.stop], warm, before)
             yield f"test: the same bytes, each after {warm} or more", f"{bits:.4f} bits per byte"
 
-    inputs = [data[valid][: max(1, T // n)] for n in (1, 2, T)]
-    name = os.path.basename(args.file)
-    run.export(inputs, figures, f"Bytes {part.start:,} to {part.stop:,} of {name}; {run.step * recipe.batch * T:,} "
-               "bytes seen.")
-    if args.aft:
-        precision.record(args.aft, run.target, lambda folder: precision.write_text(folder, data[valid]))
-    return True
+    return run.finish(
+        f"{part.stop - part.start:,} bytes to learn, {recipe.batch * T:,} a step",
+        [data[valid][: max(1, T // n)] for n in (1, 2, T)], figures,
+        lambda seen: f"Bytes {part.start:,} to {part.stop:,} of {os.path.basename(args.file)}; {seen * T:,} bytes seen.",
+        lambda folder: precision.write_text(folder, data[valid]))
 
 
 def main(argv=None, name="aft_train.text"):

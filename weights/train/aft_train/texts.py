@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .corpus import BYTES_MAX, CorpusError, read_bytes
+from .corpus import BYTES_MAX, CorpusError
 from .model_config import is_label
 
 TABLES = {".csv": ",", ".tsv": "\t", ".jsonl": None}  # suffix -> what stands between columns
@@ -32,16 +32,24 @@ class Texts:
 
 def from_folder(path):
     """(label, text) of the files of a folder, at any depth below the folder of their label."""
-    for folder in sorted(p for p in path.iterdir() if p.is_dir()):
-        for file in sorted(p for p in folder.rglob("*") if p.is_file()):
-            yield folder.name, read_bytes(file)
+    for folder in sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")):
+        for file in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
+            yield folder.name, np.frombuffer(file.read_bytes(), np.uint8)
+
+
+def json_row(line):
+    """A line's object; None where it is no JSON."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
 
 
 def from_table(path, columns):
     """(label, text) of the rows of a .csv, .tsv or .jsonl with columns of these names, text and label."""
-    with open(path, newline="", encoding="utf-8") as f:
+    with open(path, newline="", encoding="utf-8-sig") as f:
         between = TABLES[path.suffix]
-        rows = csv.DictReader(f, delimiter=between) if between else (json.loads(line) for line in f if line.strip())
+        rows = csv.DictReader(f, delimiter=between) if between else (json_row(line) for line in f if line.strip())
         for number, row in enumerate(rows, 1):
             values = [row.get(column) if isinstance(row, dict) else None for column in columns]
             if not all(isinstance(value, (str, int)) for value in values):
@@ -89,12 +97,12 @@ def padded(texts):
 
 def epoch_batches(lengths, batch, rng, pool=50):
     """Numbers of an epoch's texts, [batch] each, of about one length: sorted within `pool` batches of a shuffle."""
-    order = rng.permutation(len(lengths))
+    order = rng.permutation(len(lengths))[: len(lengths) // batch * batch]  # before they are sorted: any may be left out
     lengths = np.asarray(lengths)
     for i in range(0, len(order), pool * batch):
         part = order[i : i + pool * batch]
         order[i : i + pool * batch] = part[np.argsort(lengths[part], kind="stable")]
-    whole = order[: len(order) // batch * batch].reshape(-1, batch)
+    whole = order.reshape(-1, batch)
     return whole[rng.permutation(len(whole))]
 
 
