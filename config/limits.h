@@ -79,9 +79,10 @@
 #define PICTURE_REDUCTION_GAP 3
 
 /* ---- pictures that are drawn ---------------------------------------------------------------------------- */
-#define EXPLAIN_SIDE_MIN 16      /* pixels of the longer side */
-#define EXPLAIN_SIDE_MAX 2048    /* the same: 12 MiB, while a request waits for its map */
-#define EXPLAIN_SIDE_DEFAULT 512 /* a picture of 32 x 32 can be looked at, and a photograph still has its details */
+#define EXPLAIN_SIDE_MIN 16          /* pixels of the longer side */
+#define EXPLAIN_SIDE_MAX 2048        /* the same: 12 MiB, while a request waits for its map */
+#define EXPLAIN_VALUES_MAX (1 << 22) /* of all maps of a request: 16 MiB */
+#define EXPLAIN_SIDE_DEFAULT 512     /* a picture of 32 x 32 can be looked at, and a photograph still has its details */
 
 /* ---- HTTP ----------------------------------------------------------------------------------------------- */
 #define LISTENERS_MAX 16            /* addresses and Unix sockets to listen on: each thread polls all of them */

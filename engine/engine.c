@@ -322,20 +322,17 @@ const float *engine_batch_pooled(const struct engine *e, size_t i)
     return e->encoder.pooled + i * e->core.dims.channels;
 }
 
-void engine_batch_want_map(struct engine *e, size_t i, uint32_t layer, uint32_t head)
+void engine_batch_want_map(struct engine *e, size_t i, const struct engine_map *wanted)
 {
     struct encoder *n = &e->encoder;
-    assert(head < engine_heads(e) || head == ENGINE_ALL_HEADS);
-    assert(e->core.config->input == INPUT_IMAGE && n->next_block == 0 && n->next_sequence == 0);
-    assert(i < n->pass.sequences && layer < e->core.config->depth);
-    n->map_requests[i] = (struct map_request){.wanted = true, .layer = layer, .head = head};
+    assert(e->core.config->input == INPUT_IMAGE && i < n->pictures_max);
+    n->maps[i] = wanted != NULL ? *wanted : (struct engine_map){.out = NULL};
+    if (wanted == NULL)
+        return;
+    assert(i < n->pass.sequences && n->next_block == 0 && n->next_sequence == 0);
+    assert(wanted->layers >= 1 && wanted->layer + wanted->layers <= e->core.config->depth);
+    assert(wanted->head + wanted->heads <= engine_heads(e));
     n->any_map = true;
-}
-
-const float *engine_batch_map(const struct engine *e, size_t i)
-{
-    assert(is_done(e, i) && e->encoder.map_requests[i].wanted);
-    return e->encoder.maps + i * e->encoder.elements_each;
 }
 
 uint32_t engine_heads(const struct engine *e)
@@ -351,7 +348,8 @@ struct engine_biases engine_biases_shape(const struct engine *e)
 
 void engine_biases_read(const struct engine *e, uint32_t layer, uint32_t head, float *out)
 {
-    assert(layer < engine_biases_shape(e).layers && head < engine_biases_shape(e).heads);
+    const struct engine_biases shape = engine_biases_shape(e);
+    assert(layer < shape.layers && head < (shape.by_position ? shape.height * shape.width : shape.heads));
     e->core.mixer->read_biases(&e->core, layer, head, out);
 }
 

@@ -97,15 +97,15 @@ const float *engine_batch_logits(const struct engine *e, size_t i);
  * norm, or the class token's. */
 const float *engine_batch_pooled(const struct engine *e, size_t i);
 
-/* Ask for a map of the batch's i-th picture: what its patches are to block `layer`, to `head` < engine_heads or to all
- * of them. Call it after the batch has begun and before its first step.
+/* Ask for maps of the batch's i-th picture: what its patches are to a block and to a head of it. Call it after the
+ * batch has begun and before its first step; `out` is filled, row by row with 0..1, by the time it is done, unless
+ * NULL is asked for meanwhile.
  * AFT (as in the figures of Zhai et al. 2021 and DAFT): the weight exp(k - max k) that every other token gives a
  * patch, the position bias aside; for all heads, their mean. Other mixers, whose keys are vectors: the l2 norm of a
- * patch's key, SimA's (Koohpayegani & Pirsiavash 2022) after its channels' l1 normalisation over the tokens, minus the
- * picture's smallest and then divided by the largest. The class token is included in SimA's sums but not in the map. */
-void engine_batch_want_map(struct engine *e, size_t i, uint32_t layer, uint32_t head);
-/* [patches], row by row, 0..1, once the batch is done; valid until the next begins. */
-const float *engine_batch_map(const struct engine *e, size_t i);
+ * patch's key or query, SimA's (Koohpayegani & Pirsiavash 2022) after its channels' l1 normalisation over the tokens,
+ * minus the picture's smallest and then divided by the largest. The class token is included in SimA's sums but not in
+ * the map. */
+void engine_batch_want_map(struct engine *e, size_t i, const struct engine_map *wanted);
 
 /* ---- what a model has learnt: constant, for any thread ---------------------------------------------------------- */
 
@@ -114,7 +114,8 @@ const float *engine_batch_map(const struct engine *e, size_t i);
 uint32_t engine_heads(const struct engine *e);
 
 struct engine_biases engine_biases_shape(const struct engine *e);
-/* One tile, [height, width]: exp(w) - 1, by how much a token counts more than without its bias. >= -1. */
+/* One tile, [height, width]: exp(w) - 1, by how much a token counts more than without its bias. >= -1. The head, or,
+ * where biases are by position, the patch that they are of. */
 void engine_biases_read(const struct engine *e, uint32_t layer, uint32_t head, float *out);
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */

@@ -50,6 +50,7 @@ _aft_verb() {
             --view=text
             --layer=text
             --head=text
+            --row=text
             --side=text
             --size=text
             --tokens-max=text

@@ -27,6 +27,15 @@ enum engine_precision { ENGINE_PRECISIONS(X) ENGINE_PRECISION_COUNT };
  * window's end, in the order of positions. */
 struct engine_biases {
     uint32_t layers, heads, height, width;
+    bool by_position; /* of pairs of a picture's patches: there is a tile for each, row by row, in place of heads */
+};
+
+/* Maps of a picture, of what its patches are to some blocks: see engine_batch_want_map (engine.h). */
+struct engine_map {
+    uint32_t layer, layers; /* from `layer` on */
+    uint32_t head, heads;   /* likewise; heads 0: of all of them together */
+    bool queries;           /* of mixers whose keys are vectors: the queries' in place of the keys' */
+    float *out;             /* [layers, heads or 1, patches]; NULL: no map is wanted */
 };
 
 /* One stream's consecutive bytes of a pass. */

@@ -50,6 +50,7 @@ static struct engine_biases biases_shape(const struct engine_core *e)
     if (c->input == INPUT_IMAGE) {
         s.height = c->size[0] / c->patch[0];
         s.width = c->size[1] / c->patch[1];
+        s.by_position = true;
     } else {
         s.width = model_config_causal(c) ? model_config_span(c) : model_config_tokens(c);
     }
@@ -62,16 +63,15 @@ static void read_biases(const struct engine_core *e, uint32_t layer, uint32_t he
     const struct model_config *c = e->config;
     const struct aft_block *b = e->blocks[layer].mixing;
     const size_t n = (size_t)s.height * s.width, tokens = model_config_tokens(c);
-    (void)head; /* one for all channels */
-    if (model_config_causal(c)) {
+    if (model_config_causal(c)) { /* one for all channels */
         for (size_t lag = 0; lag < n; lag++)
             out[n - 1 - lag] = aft_surplus(b, b->biases[(tokens - 1) * n + lag]);
         return;
     }
-    const size_t before = tokens - n; /* the class token */
-    const size_t middle = before + (size_t)(s.height / 2) * s.width + s.width / 2;
+    const size_t before = tokens - n;                          /* the class token */
+    const size_t of = before + (s.by_position ? head : n / 2); /* of a text the middle */
     for (size_t t = 0; t < n; t++)
-        out[t] = aft_surplus(b, b->biases[middle * tokens + before + t]);
+        out[t] = aft_surplus(b, b->biases[of * tokens + before + t]);
 }
 
 /* ---- mixing ----------------------------------------------------------------------------------------------------- */

@@ -32,8 +32,7 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
         gemm_plan(&n->patch_embed, w, PRECISION_F32, d->dim, (uint32_t)patch_values(c));
         workspace_note(w, &n->patches, rows * patch_values(c), sizeof *n->patches);
         workspace_note(w, &n->levels, (uint64_t)3 * BYTE_VALUES, sizeof *n->levels);
-        workspace_note(w, (void *)&n->map_requests, pictures_max, sizeof *n->map_requests);
-        workspace_note(w, &n->maps, rows, sizeof *n->maps);
+        workspace_note(w, (void *)&n->maps, pictures_max, sizeof *n->maps);
     } else {
         workspace_note(w, &n->tok_embed, (uint64_t)BYTE_VALUES * d->channels, sizeof *n->tok_embed);
         workspace_note(w, &n->bytes, rows, sizeof *n->bytes);
@@ -115,7 +114,7 @@ void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t
     assert(height % ph == 0 && width % pw == 0);
     const uint32_t down = height / ph, across = width / pw;
     begin(n, e, pictures, down, across);
-    memset(n->map_requests, 0, pictures * sizeof *n->map_requests);
+    memset(n->maps, 0, pictures * sizeof *n->maps);
     const size_t lines = pictures * down, line_pixels = (size_t)3 * ph * width;
     const size_t line_values = across * patch_values(e->config);
 #pragma omp parallel for num_threads(e->threads) schedule(static)
@@ -221,13 +220,12 @@ static void classify(struct encoder *n, const struct engine_core *e, size_t firs
     gemm_run(&e->gemm, &e->head, n->logits + first * e->head.n, e->head.n, pooled, channels, count, EPILOGUE_BIAS);
 }
 
-/* Draw the map of sequence i, whose rows qkv begins with, if it is wanted for this layer; before the mixer runs,
+/* Draw the maps of sequence i, whose rows qkv begins with, that are wanted of this layer; before the mixer runs,
  * because some mixers overwrite the keys. */
-static void draw_map(struct encoder *n, const struct engine_core *e, uint32_t layer, size_t i, const float *qkv)
+static void draw_maps(const struct encoder *n, const struct engine_core *e, uint32_t layer, size_t i, const float *qkv)
 {
-    if (n->any_map && n->map_requests[i].wanted && n->map_requests[i].layer == layer)
-        token_map(n->maps + i * n->elements_each, e, qkv, n->pass.tokens, encoder_rows_before(n),
-                  n->map_requests[i].head);
+    if (n->any_map && n->maps[i].out != NULL && layer - n->maps[i].layer < n->maps[i].layers)
+        token_maps(&n->maps[i], e, layer, qkv, n->pass.tokens, encoder_rows_before(n));
 }
 
 /* Does each thread take whole sequences through a block, which then stay in its cache, without waiting for others? Yes
@@ -245,7 +243,7 @@ static void sequence_alone(struct encoder *n, const struct engine_core *e, uint3
     struct activations a = activations_from(&n->a, &e->dims, team_thread() * tokens);
     a.x = n->a.x + i * tokens * e->dims.channels;
     block_before_alone(e, &e->blocks[layer], &a, tokens, NULL);
-    draw_map(n, e, layer, i, a.qkv);
+    draw_maps(n, e, layer, i, a.qkv);
     e->mixer->mix_alone(e, layer, &a, &n->scratch, &n->pass);
     block_after_alone(e, &e->blocks[layer], &a, tokens, NULL);
 }
@@ -262,7 +260,7 @@ static void sequences_together(struct encoder *n, const struct engine_core *e, u
     if (n->any_map)
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < count; i++)
-            draw_map(n, e, layer, first + i, a.qkv + i * pass.tokens * e->dims.qkv);
+            draw_maps(n, e, layer, first + i, a.qkv + i * pass.tokens * e->dims.qkv);
     e->mixer->mix_sequences(e, layer, &a, &n->scratch, &pass);
     block_after(e, &e->blocks[layer], &a, rows);
 }

@@ -17,16 +17,12 @@ struct encoder {
     float *levels;     /* [3, 256]: a channel's 8-bit value as the model wants it, (v / 255 - mean) / std */
     struct activations a;
     struct mixer_scratch scratch;
-    float *patches; /* [rows, 3 * ph * pw] in (channel, y, x) order */
-    float *pooled;  /* [pictures, channels] */
-    float *weights; /* with pool_score: [pictures, padded tokens] */
-    float *logits;  /* [pictures, padded classes] */
-    uint8_t *bytes; /* texts: [rows] */
-    struct map_request {
-        bool wanted;
-        uint32_t layer, head;
-    } * map_requests; /* pictures: [pictures_max] */
-    float *maps;      /* pictures: [rows], a picture's at its first patch's row without class tokens */
+    float *patches;                      /* [rows, 3 * ph * pw] in (channel, y, x) order */
+    float *pooled;                       /* [pictures, channels] */
+    float *weights;                      /* with pool_score: [pictures, padded tokens] */
+    float *logits;                       /* [pictures, padded classes] */
+    uint8_t *bytes;                      /* texts: [rows] */
+    struct engine_map *maps;             /* pictures: [pictures_max] */
     uint32_t pictures_max, elements_max; /* patches of one picture, bytes of one text */
     uint64_t rows_max;                   /* rows of a whole batch, class tokens included */
     /* the batch */

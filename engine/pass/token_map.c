@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/core/types.h"
 #include "engine/pass/mixer.h"
 
 /* out += exp(k - max k) for one column of keys [tokens] at `stride`. */
@@ -40,10 +39,10 @@ static void stretch(float *out, size_t n)
 }
 
 /* SimA's visualisation takes the l2 norm of each token of q and of k, brought to 0..1: without a softmax nothing makes
- * up for a small key, whose token adds little to k^T v. Here only the keys' is taken, because they decide what the
- * others see, and after the l1 normalisation, which is part of the mixer: it makes the channels count alike. */
-static void map_vector_keys(float *out, const struct engine_core *e, const float *k, size_t tokens, size_t before,
-                            size_t begin, size_t end)
+ * up for a small key, whose token adds little to k^T v. It is that after the l1 normalisation, which is part of the
+ * mixer: it makes the channels count alike. k: or the queries. */
+static void map_vectors(float *out, const struct engine_core *e, const float *k, size_t tokens, size_t before,
+                        size_t begin, size_t end)
 {
     const size_t stride = e->dims.qkv;
     for (size_t c = begin; c < end; c++) {
@@ -58,15 +57,19 @@ static void map_vector_keys(float *out, const struct engine_core *e, const float
     stretch(out, tokens - before);
 }
 
-void token_map(float *out, const struct engine_core *e, const float *qkv, size_t tokens, size_t before, uint32_t head)
+void token_maps(const struct engine_map *m, const struct engine_core *e, uint32_t layer, const float *qkv,
+                size_t tokens, size_t before)
 {
     const size_t keys = model_config_keys(e->config), width = keys / model_config_heads(e->config);
-    const size_t begin = head == ENGINE_ALL_HEADS ? 0 : head * width;
-    const size_t end = head == ENGINE_ALL_HEADS ? keys : begin + width;
-    const float *k = qkv + e->dims.channels;
-    memset(out, 0, (tokens - before) * sizeof *out);
-    if (model_config_scalar_keys(e->config))
-        map_scalar_keys(out, e, k + before * e->dims.qkv, tokens - before, begin, end);
-    else
-        map_vector_keys(out, e, k, tokens, before, begin, end);
+    const size_t count = m->heads > 0 ? m->heads : 1, patches = tokens - before;
+    const float *k = m->queries ? qkv : qkv + e->dims.channels;
+    float *out = m->out + (layer - m->layer) * count * patches;
+    memset(out, 0, count * patches * sizeof *out);
+    for (size_t i = 0; i < count; i++, out += patches) {
+        const size_t begin = m->heads > 0 ? (m->head + i) * width : 0, end = m->heads > 0 ? begin + width : keys;
+        if (model_config_scalar_keys(e->config))
+            map_scalar_keys(out, e, k + before * e->dims.qkv, patches, begin, end);
+        else
+            map_vectors(out, e, k, tokens, before, begin, end);
+    }
 }

@@ -25,7 +25,7 @@
 
 /* Borrowed from the JSON that the query becomes. Their ranges depend on the model (explanation.h). */
 struct fields {
-    const json_t *model, *size, *view, *layer, *head, *side;
+    const json_t *model, *size, *view, *layer, *head, *row, *side;
 };
 
 #define WORD(member, expected)                                                                        \
@@ -34,8 +34,9 @@ struct fields {
                              .what = (expected)                                                       \
     }
 static const struct field table[] = {
-    WORD(model, "the name of a model"), WORD(size, "native or HxW in pixels"), WORD(view, "a view's name"),
-    WORD(layer, "a whole number"),      WORD(head, "a whole number"),          WORD(side, "a whole number"),
+    WORD(model, "the name of a model"),     WORD(size, "native or HxW in pixels"), WORD(view, "a view's name"),
+    WORD(layer, "a whole number, or each"), WORD(head, "a whole number, or each"), WORD(row, "a whole number"),
+    WORD(side, "a whole number"),
 };
 #undef WORD
 const struct field_list explain_query = FIELDS_OF(table);
@@ -83,25 +84,35 @@ static enum status explain_fill(struct job *j, uint32_t i, const struct picture 
     struct explaining *s = state_of(j);
     const struct model_config *c = &j->model->model->config;
     struct picture_input *in = &classify_job_of(j)->in.list[i];
-    in->map.values = f->height / c->patch[0] * (f->width / c->patch[1]);
-    in->map.layer = s->what.layer;
-    in->map.head = s->what.head;
+    enum status st = explain_maps(&in->map, &in->map_values, &s->what,
+                                  (size_t)(f->height / c->patch[0]) * (f->width / c->patch[1]), err);
     s->box = picture_crop_box(whole, f->resize_to, f->width, f->height);
-    const enum status st = explain_backdrop(&s->backdrop, &s->box, whole, s->what.side, err);
+    if (st == OK && !explain_is_sheet(&s->what))
+        st = explain_backdrop(&s->backdrop, &s->box, whole, s->what.side, err);
     if (st != OK)
         return st;
     j->work.retained = 6 * drawn_pixels(s);
     return classify_note_input(j, i, whole, f, err);
 }
 
-static enum status postprocess_map(struct job *j, struct error *err)
+static enum status postprocess_maps(struct job *j, struct error *err)
 {
     struct explaining *s = state_of(j);
     const struct model_config *c = &j->model->model->config;
     const struct classify_job *classified = classify_job_of(j);
     const struct picture_input *in = &classified->in.list[0];
-    draw_map(&s->backdrop, &s->box, classified->map, in->height / c->patch[0], in->width / c->patch[1]);
-    const enum status st = png_encode(&s->png, &s->png_bytes, &s->backdrop, err);
+    const struct sheet sheet = {.maps = classified->map,
+                                .layers = s->what.layers,
+                                .heads = s->what.heads > 0 ? s->what.heads : 1,
+                                .down = in->height / c->patch[0],
+                                .across = in->width / c->patch[1]};
+    enum status st = OK;
+    if (explain_is_sheet(&s->what))
+        st = draw_sheet(&s->backdrop, &sheet, s->what.side, err);
+    else
+        draw_map(&s->backdrop, &s->box, classified->map, sheet.down, sheet.across);
+    if (st == OK)
+        st = png_encode(&s->png, &s->png_bytes, &s->backdrop, err);
     picture_clear(&s->backdrop);
     classify_drop_pixels(j);
     return st;
@@ -111,8 +122,9 @@ static enum status postprocess_map(struct job *j, struct error *err)
 static enum status postprocess_biases(struct job *j, struct error *err)
 {
     struct explaining *s = state_of(j);
+    const struct sheet sheet = explain_biases(&s->what, j->model->engine);
     struct picture p = {0};
-    enum status st = draw_biases(&p, j->model->engine, s->what.layer, s->what.head, s->what.side, err);
+    enum status st = draw_sheet(&p, &sheet, s->what.side, err);
     if (st == OK)
         st = png_encode(&s->png, &s->png_bytes, &p, err);
     picture_clear(&p);
@@ -121,15 +133,13 @@ static enum status postprocess_biases(struct job *j, struct error *err)
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
 
-static void add_number(struct request *x, const char *name, uint32_t value)
+/* Which layer or head, "each", or with none `all` of them. */
+static void add_which(struct request *x, const char *name, uint32_t first, uint32_t count)
 {
-    char text[16] = "all";
-    if (value != UINT32_MAX)
-        (void)snprintf(text, sizeof text, "%u", value);
-    request_add_header(x, name, text);
+    char text[16];
+    (void)snprintf(text, sizeof text, "%u", first);
+    request_add_header(x, name, count == 1 ? text : count == 0 ? "all" : "each");
 }
-
-_Static_assert(ENGINE_ALL_HEADS == UINT32_MAX && DRAW_ALL_LAYERS == UINT32_MAX, "what add_number calls all");
 
 static enum status explain_answer(struct request *x, struct error *err)
 {
@@ -146,8 +156,8 @@ static enum status explain_answer(struct request *x, struct error *err)
         request_add_header(x, "X-Explain-Prediction", prediction);
     }
     request_add_header(x, "X-Explain-View", explain_view_word(s->what.view));
-    add_number(x, "X-Explain-Layer", s->what.layer);
-    add_number(x, "X-Explain-Head", s->what.head);
+    add_which(x, "X-Explain-Layer", s->what.layer, s->what.layers);
+    add_which(x, "X-Explain-Head", s->what.head, s->what.heads);
     (void)request_reply(x, 200, "image/png", s->png, s->png_bytes);
     s->png = NULL; /* taken */
     return OK;
@@ -164,6 +174,7 @@ static enum status resolve(struct request *x, const struct fields *f, struct err
         .view = json_string_value(f->view),
         .layer = json_string_value(f->layer),
         .head = json_string_value(f->head),
+        .row = json_string_value(f->row),
         .side = json_string_value(f->side),
     };
     const int task = f->model != NULL && explain_wants_biases(&wanted) ? REGISTRY_ANY_TASK : TASK_IMAGE_CLASSIFICATION;
@@ -181,7 +192,7 @@ static enum status plan_map(struct request *x, const char *size, const struct mu
         return st;
     struct picture_inputs *source = &classify_job_of(&x->job)->in;
     source->options.longer = s->what.side;
-    k->postprocess = postprocess_map;
+    k->postprocess = postprocess_maps;
     k->preprocess_ns = NS_BACKDROP * drawn;
     k->preprocess_bytes = 6 * drawn;
     k->postprocess_ns = NS_DRAWN * drawn;

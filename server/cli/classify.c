@@ -101,7 +101,7 @@ static int compute(const struct classifier *c, const char *path)
     struct picture_fit fit;
     int code = cli_read_picture(&picture, path, &options);
     if (code == CLI_OK)
-        code = cli_see_picture(&fit, c->engine, c->model, c->with.size, &picture, path, NULL);
+        code = cli_see_picture(&fit, c->engine, c->model, c->with.size, &picture, path, NULL, NULL);
     picture_clear(&picture);
     return code;
 }

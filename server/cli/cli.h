@@ -221,10 +221,10 @@ int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *
 struct explanation;
 struct picture_fit;
 /* Run a picture through a classifier's engine, opened for one, at the `size` that cli_engine has: *fit is how the model
- * saw it; `map` is what to look at meanwhile (engine_batch_map), NULL: nothing. Prints why not and returns
- * CLI_FAILED. */
+ * saw it. `what` is to be seen meanwhile, into *maps, which the caller frees; NULL: nothing. Prints why not and
+ * returns CLI_FAILED. */
 int cli_see_picture(struct picture_fit *fit, struct engine *e, const struct model *m, const char *size,
-                    const struct picture *p, const char *path, const struct explanation *map);
+                    const struct picture *p, const char *path, const struct explanation *what, float **maps);
 
 /* Is it a terminal that obeys escapes? TERM=dumb says that it does not. */
 bool cli_is_terminal(int fd);

@@ -190,7 +190,7 @@ int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *
 }
 
 int cli_see_picture(struct picture_fit *fit, struct engine *e, const struct model *m, const char *size,
-                    const struct picture *p, const char *path, const struct explanation *map)
+                    const struct picture *p, const char *path, const struct explanation *what, float **maps)
 {
     struct error err;
     uint8_t *pixels = NULL;
@@ -199,10 +199,22 @@ int cli_see_picture(struct picture_fit *fit, struct engine *e, const struct mode
         st = picture_fit_apply(&pixels, fit, p, &m->config, &err);
     if (st != OK)
         return cli_fail("%s: %s", path, err.message);
+    struct engine_map wanted;
+    size_t values = 0;
+    if (what != NULL) {
+        const size_t patches = (size_t)(fit->height / m->config.patch[0]) * (fit->width / m->config.patch[1]);
+        st = explain_maps(&wanted, &values, what, patches, &err);
+        if (st == OK)
+            *maps = wanted.out = calloc(values, sizeof *wanted.out);
+        if (st != OK || *maps == NULL) {
+            free(pixels);
+            return st != OK ? cli_fail("%s: %s", path, err.message) : cli_fail("out of memory");
+        }
+    }
     engine_pictures_begin(e, &(const uint8_t *){pixels}, 1, fit->height, fit->width);
     free(pixels);
-    if (map != NULL)
-        engine_batch_want_map(e, 0, map->layer, map->head);
+    if (what != NULL)
+        engine_batch_want_map(e, 0, &wanted);
     cli_wait_begin("looking at", path); /* which takes long only if the picture is shown at its own size */
     while (!engine_batch_step(e))
         ;

@@ -1,5 +1,6 @@
 /* explain.c - aft explain MODEL [PICTURE] -o PNG, or [PICTURE] and a daemon: what the model sees in a picture, or its
  * position biases, drawn as POST /explain does it. Single threaded. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/cli/cli.h"
@@ -19,21 +20,36 @@ struct explain_run {
     struct engine *engine;
 };
 
-/* Run the picture through the model and lay the map over it: *ret. Prints why not and returns CLI_FAILED. */
+/* Run the picture through the model and draw its maps, a single one over the picture: *ret. Prints why not and returns
+ * CLI_FAILED. */
 static int draw_explained(struct picture *ret, const struct explain_run *run, const struct explanation *what,
                           const struct picture *picture)
 {
     const struct model_config *c = &run->model->config;
     struct error err;
     struct picture_fit fit;
-    const int code = cli_see_picture(&fit, run->engine, run->model, run->with.size, picture, run->picture, what);
-    if (code != CLI_OK)
+    float *maps = NULL;
+    const int code = cli_see_picture(&fit, run->engine, run->model, run->with.size, picture, run->picture, what, &maps);
+    if (code != CLI_OK) {
+        free(maps);
         return code;
-    struct picture_box box = picture_crop_box(picture, fit.resize_to, fit.width, fit.height);
-    if (explain_backdrop(ret, &box, picture, what->side, &err) != OK)
-        return cli_fail_error(&err);
-    draw_map(ret, &box, engine_batch_map(run->engine, 0), fit.height / c->patch[0], fit.width / c->patch[1]);
-    return CLI_OK;
+    }
+    const struct sheet sheet = {.maps = maps,
+                                .layers = what->layers,
+                                .heads = what->heads > 0 ? what->heads : 1,
+                                .down = fit.height / c->patch[0],
+                                .across = fit.width / c->patch[1]};
+    enum status st;
+    if (explain_is_sheet(what)) {
+        st = draw_sheet(ret, &sheet, what->side, &err);
+    } else {
+        struct picture_box box = picture_crop_box(picture, fit.resize_to, fit.width, fit.height);
+        st = explain_backdrop(ret, &box, picture, what->side, &err);
+        if (st == OK)
+            draw_map(ret, &box, maps, sheet.down, sheet.across);
+    }
+    free(maps);
+    return st == OK ? CLI_OK : cli_fail_error(&err);
 }
 
 static int explain(const struct explain_run *run)
@@ -45,7 +61,8 @@ static int explain(const struct explain_run *run)
     if (explain_resolve(&what, &run->request, run->model, run->engine, &err) != OK)
         return cli_fail_usage("%s", err.message);
     if (what.view == EXPLAIN_BIASES) {
-        if (draw_biases(&drawn, run->engine, what.layer, what.head, what.side, &err) != OK)
+        const struct sheet sheet = explain_biases(&what, run->engine);
+        if (draw_sheet(&drawn, &sheet, what.side, &err) != OK)
             return cli_fail_usage("%s", err.message);
     } else if (run->picture == NULL) {
         return cli_fail_usage("--view %s is about a picture, and none is named", explain_view_word(what.view));
@@ -68,7 +85,8 @@ static int explain_ask(const struct remote *r, const struct explain_run *run)
     const struct explain_request *options = &run->request;
     const struct remote_parameter query[] = {{"model", r->model, false},      {"view", options->view, true},
                                              {"layer", options->layer, true}, {"head", options->head, true},
-                                             {"side", options->side, true},   {"size", run->with.size, false}};
+                                             {"row", options->row, true},     {"side", options->side, true},
+                                             {"size", run->with.size, false}};
     if (run->picture == NULL && !explain_wants_biases(options))
         return cli_fail_usage("a picture is missing; only --view biases needs none");
     return remote_post_file(r, "/explain", query, sizeof query / sizeof query[0], run->picture, &run->out);
@@ -81,11 +99,15 @@ int cli_explain(int argc, char **argv)
     const struct cli_option options[] = {
         {"output", CLI_TEXT, (void *)&run.out.path, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
         {"view", CLI_TEXT, (void *)&run.request.view, 0, 0, "VIEW", "keys or tokens, whichever there is",
-         "what to draw: keys, tokens or biases"},
-        {"layer", CLI_TEXT, (void *)&run.request.layer, 0, 0, "N", "the last; for biases, all",
-         "block to look at, counted from 0"},
-        {"head", CLI_TEXT, (void *)&run.request.head, 0, 0, "N", "all", "head to look at, counted from 0"},
-        {"side", CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "512", "longer side of the PNG in pixels"},
+         "what to draw: keys, tokens, queries or biases"},
+        {"layer", CLI_TEXT, (void *)&run.request.layer, 0, 0, "N", "the last; for biases, each",
+         "block to look at, counted from 0, or each"},
+        {"head", CLI_TEXT, (void *)&run.request.head, 0, 0, "N", "all together; for biases, each",
+         "head to look at, counted from 0, or each"},
+        {"row", CLI_TEXT, (void *)&run.request.row, 0, 0, "N", "the middle patch",
+         "of biases by pairs of patches: a tile for each patch of that row"},
+        {"side", CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "512; of biases, what shows them",
+         "longer side of the PNG in pixels"},
         CLI_SIZE_OPTIONS(&run.with) CLI_OUTPUT_JSON_OPTION(&run.out) CLI_ENGINE_OPTIONS(&run.with)
             REMOTE_OPTIONS(&remote){0},
     };

@@ -113,7 +113,7 @@ void draw_map(struct picture *onto, const struct picture_box *box, const float *
     }
 }
 
-/* ---- biases ---------------------------------------------------------------------------------------------------- */
+/* ---- sheets ---------------------------------------------------------------------------------------------------- */
 
 /* Blue for -1, white for 0, red for 1. */
 static const struct colour diverging[RAMP_COLOURS] = {
@@ -130,7 +130,7 @@ struct tiles {
 static uint32_t share_of(uint32_t side, uint32_t n, uint32_t gap)
 {
     const uint32_t gaps = gap * (n + 1);
-    return side > gaps ? (side - gaps) / n : 0;
+    return n > 0 && side > gaps ? (side - gaps) / n : 0;
 }
 
 /* Make the tiles as large as they can be, with cells of whole pixels if there is a pixel for each: these are worth more
@@ -138,7 +138,9 @@ static uint32_t share_of(uint32_t side, uint32_t n, uint32_t gap)
 static bool tiles_fit(struct tiles *t, uint32_t side)
 {
     const bool strip = t->down == 1;
-    for (int gap = (int)(side / 256 + 1); gap >= 0; gap--) {
+    const uint32_t most =
+        side / (t->columns > t->rows ? t->columns : t->rows) / 12 + 1; /* between small tiles: little */
+    for (int gap = (int)(side / 256 < most ? side / 256 + 1 : most); gap >= 0; gap--) {
         const uint32_t width = share_of(side, t->columns, (uint32_t)gap),
                        height = share_of(side, t->rows, (uint32_t)gap);
         const double across = (double)width / t->across, down = (double)height / t->down;
@@ -171,7 +173,7 @@ static float cells_at(const float *cells, const struct tiles *t, uint32_t y, uin
 }
 
 static void draw_tile(const struct picture *onto, const struct tiles *t, uint32_t row, uint32_t column,
-                      const float *cells)
+                      const float *cells, bool biases)
 {
     const size_t top = t->gap + (size_t)row * (t->height + t->gap),
                  left = t->gap + (size_t)column * (t->width + t->gap);
@@ -181,45 +183,75 @@ static void draw_tile(const struct picture *onto, const struct tiles *t, uint32_
     for (uint32_t y = 0; y < t->height; y++)
         for (uint32_t x = 0; x < t->width; x++) {
             const float value = largest > 0.0f ? cells_at(cells, t, y, x) / largest : 0.0f;
-            const struct colour c = ramp_at(diverging, 0.5f + 0.5f * value);
+            const struct colour c = biases ? ramp_at(diverging, 0.5f + 0.5f * value) : ramp_at(heat, value);
             put_pixel(onto->pixels + ((top + y) * onto->width + left + x) * 3, &c, 1.0f, 0.0f);
         }
 }
 
-enum status draw_biases(struct picture *ret, const struct engine *e, uint32_t layer, uint32_t head, uint32_t side,
-                        struct error *err)
+/* A layer's heads in as many rows as make the sheet most like a square: their number. */
+static uint32_t rows_of_layer(const struct sheet *s)
 {
-    const struct engine_biases shape = engine_biases_shape(e);
-    const uint32_t first_layer = layer == DRAW_ALL_LAYERS ? 0 : layer, first_head = head == ENGINE_ALL_HEADS ? 0 : head;
-    struct tiles t = {
-        .columns = head == ENGINE_ALL_HEADS ? shape.heads : 1,
-        .rows = layer == DRAW_ALL_LAYERS ? shape.layers : 1,
-        .down = shape.height,
-        .across = shape.width,
-    };
-    assert(first_layer < shape.layers && first_head < shape.heads);
+    const uint64_t down = s->down > 1 ? s->down : (s->across + 7) / 8; /* strips are drawn higher than they are */
+    uint64_t least = UINT64_MAX;
+    uint32_t best = 1;
+    for (uint32_t rows = 1; rows <= s->heads; rows++) {
+        const uint64_t across = (uint64_t)(s->heads + rows - 1) / rows * s->across,
+                       below = (uint64_t)s->layers * rows * down;
+        const uint64_t longer = across > below ? across : below;
+        if (longer < least) {
+            least = longer;
+            best = rows;
+        }
+    }
+    return best;
+}
+
+static struct tiles tiles_of(const struct sheet *s)
+{
+    const uint32_t rows = rows_of_layer(s);
+    return (struct tiles){
+        .columns = (s->heads + rows - 1) / rows, .rows = s->layers * rows, .down = s->down, .across = s->across};
+}
+
+uint32_t draw_sheet_side(const struct sheet *s)
+{
+    uint32_t side = EXPLAIN_SIDE_DEFAULT;
+    for (struct tiles t = tiles_of(s); side < EXPLAIN_SIDE_MAX; side += EXPLAIN_SIDE_DEFAULT / 4)
+        if (tiles_fit(&t, side) && t.width >= 2 * t.across)
+            break;
+    return side < EXPLAIN_SIDE_MAX ? side : EXPLAIN_SIDE_MAX;
+}
+
+enum status draw_sheet(struct picture *ret, const struct sheet *s, uint32_t side, struct error *err)
+{
+    struct tiles t = tiles_of(s);
+    const size_t values = (size_t)t.down * t.across;
+    assert(t.columns > 0 && t.rows > 0 && values > 0);
     if (!tiles_fit(&t, side))
-        return error_set_param(
-            err, ERR_ARGUMENT, "side",
-            "\"side\" is %u, less than a pixel for each of %u x %u tiles of %u x %u biases; expected "
-            "more, or one \"layer\" or \"head\"",
-            side, t.columns, t.rows, t.across, t.down);
+        return error_set_param(err, ERR_ARGUMENT, "side",
+                               "\"side\" is %u, less than a pixel for each of %u x %u tiles of %u x %u cells; expected "
+                               "more, or one \"layer\" or \"head\"",
+                               side, t.columns, t.rows, t.across, t.down);
     struct picture p = {.width = t.gap + t.columns * (t.width + t.gap), .height = t.gap + t.rows * (t.height + t.gap)};
     const size_t bytes = (size_t)p.width * p.height * 3;
-    float *cells = calloc((size_t)t.down * t.across, sizeof *cells);
+    float *biases = calloc(values, sizeof *biases);
     p.pixels = malloc(bytes);
-    if (p.pixels == NULL || cells == NULL) {
-        free(cells);
+    if (p.pixels == NULL || biases == NULL) {
+        free(biases);
         picture_clear(&p);
         return error_set(err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels", p.width, p.height);
     }
     memset(p.pixels, GAP_GREY, bytes);
-    for (uint32_t row = 0; row < t.rows; row++)
-        for (uint32_t column = 0; column < t.columns; column++) {
-            engine_biases_read(e, first_layer + row, first_head + column, cells);
-            draw_tile(&p, &t, row, column, cells);
+    for (uint32_t layer = 0; layer < s->layers; layer++)
+        for (uint32_t head = 0; head < s->heads; head++) {
+            const uint32_t row = layer * (t.rows / s->layers) + head / t.columns;
+            if (s->engine != NULL)
+                engine_biases_read(s->engine, s->layer + layer, s->head + head, biases);
+            draw_tile(&p, &t, row, head % t.columns,
+                      s->engine != NULL ? biases : s->maps + ((size_t)layer * s->heads + head) * values,
+                      s->engine != NULL);
         }
-    free(cells);
+    free(biases);
     *ret = p;
     return OK;
 }

@@ -31,6 +31,11 @@ static bool has_view(const struct model_config *c, const struct engine *e, enum 
     return c->task == TASK_IMAGE_CLASSIFICATION && model_config_scalar_keys(c) == (view == EXPLAIN_KEYS);
 }
 
+bool explain_is_sheet(const struct explanation *x)
+{
+    return x->view == EXPLAIN_BIASES || x->layers > 1 || x->heads > 1;
+}
+
 static enum status resolve_view(enum explain_view *ret, const char *word, const struct model *m, const struct engine *e,
                                 struct error *err)
 {
@@ -69,24 +74,97 @@ static enum status resolve_number(uint32_t *ret, const char *name, const char *t
     return OK;
 }
 
+/* Of n layers or heads: one by its number, or "each". A NULL text leaves what there is. */
+static enum status resolve_some(uint32_t *first, uint32_t *count, const char *name, const char *text, uint32_t n,
+                                struct error *err)
+{
+    if (text == NULL)
+        return OK;
+    if (strcmp(text, "each") == 0) {
+        *first = 0;
+        *count = n;
+        return OK;
+    }
+    *count = 1;
+    if (resolve_number(first, name, text, 0, n - 1, NULL) == OK)
+        return OK;
+    return error_set_param(err, ERR_ARGUMENT, name, "\"%s\" is \"%s\"; expected a whole number from 0 to %u, or each",
+                           name, json_quote(text).text, n - 1);
+}
+
+/* The patches of a row, of position biases by pairs of these; without one, the middle patch. */
+static enum status resolve_row(struct explanation *x, const char *row, const struct model *m,
+                               const struct engine_biases *shape, struct error *err)
+{
+    uint32_t at = shape->height / 2;
+    if (x->view != EXPLAIN_BIASES || !shape->by_position)
+        return row == NULL ? OK
+                           : error_set_param(err, ERR_ARGUMENT, "row",
+                                             "\"row\" is \"%s\"; expected none: the model %s has no biases of pairs of "
+                                             "patches to show",
+                                             json_quote(row).text, m->name);
+    const enum status st = resolve_number(&at, "row", row, 0, shape->height - 1, err);
+    x->head = at * shape->width + (row == NULL ? shape->width / 2 : 0);
+    x->heads = row == NULL ? 1 : shape->width;
+    return st;
+}
+
 enum status explain_resolve(struct explanation *ret, const struct explain_request *r, const struct model *m,
                             const struct engine *e, struct error *err)
 {
-    struct explanation x = {.head = ENGINE_ALL_HEADS, .side = EXPLAIN_SIDE_DEFAULT};
+    struct explanation x = {.layer = m->config.depth - 1, .layers = 1};
     enum status st = resolve_view(&x.view, r->view, m, e, err);
     if (st != OK)
         return st;
-    const bool biases = x.view == EXPLAIN_BIASES;
-    const uint32_t heads = biases ? engine_biases_shape(e).heads : engine_heads(e);
-    x.layer = biases ? DRAW_ALL_LAYERS : m->config.depth - 1;
-    st = resolve_number(&x.layer, "layer", r->layer, 0, m->config.depth - 1, err);
+    const struct engine_biases shape = engine_biases_shape(e);
+    if (x.view == EXPLAIN_BIASES)
+        x = (struct explanation){.view = x.view, .layers = shape.layers, .heads = shape.heads};
+    st = resolve_some(&x.layer, &x.layers, "layer", r->layer, m->config.depth, err);
     if (st == OK)
-        st = resolve_number(&x.head, "head", r->head, 0, heads - 1, err);
+        st = resolve_some(&x.head, &x.heads, "head", r->head, x.view == EXPLAIN_BIASES ? shape.heads : engine_heads(e),
+                          err);
+    if (st == OK)
+        st = resolve_row(&x, r->row, m, &shape, err);
+    x.side = EXPLAIN_SIDE_DEFAULT;
+    if (x.view == EXPLAIN_BIASES) {
+        const struct sheet s = explain_biases(&x, e);
+        x.side = draw_sheet_side(&s);
+    }
     if (st == OK)
         st = resolve_number(&x.side, "side", r->side, EXPLAIN_SIDE_MIN, EXPLAIN_SIDE_MAX, err);
     if (st == OK)
         *ret = x;
     return st;
+}
+
+enum status explain_maps(struct engine_map *ret, size_t *values, const struct explanation *x, size_t patches,
+                         struct error *err)
+{
+    const uint64_t n = (uint64_t)x->layers * (x->heads > 0 ? x->heads : 1) * patches;
+    if (n > EXPLAIN_VALUES_MAX)
+        return error_set_param(err, ERR_ARGUMENT, "head",
+                               "%u layers and %u heads of %zu patches have %llu values; expected at most %d: choose a "
+                               "\"layer\" or a \"head\"",
+                               x->layers, x->heads, patches, (unsigned long long)n, EXPLAIN_VALUES_MAX);
+    *values = (size_t)n;
+    *ret = (struct engine_map){.layer = x->layer,
+                               .layers = x->layers,
+                               .head = x->head,
+                               .heads = x->heads,
+                               .queries = x->view == EXPLAIN_QUERIES};
+    return OK;
+}
+
+struct sheet explain_biases(const struct explanation *x, const struct engine *e)
+{
+    const struct engine_biases shape = engine_biases_shape(e);
+    return (struct sheet){.engine = e,
+                          .layer = x->layer,
+                          .layers = x->layers,
+                          .head = x->head,
+                          .heads = x->heads,
+                          .down = shape.height,
+                          .across = shape.width};
 }
 
 /* The shorter side beside a longer one of `side` pixels, at least one. */

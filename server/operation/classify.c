@@ -35,14 +35,14 @@ enum status classify_begin(struct job *j, struct error *err)
 static enum status note_input(struct job *j, uint32_t i, struct error *err)
 {
     struct classify_job *c = classify_job_of(j);
-    const struct picture_input *in = &c->in.list[i];
+    struct picture_input *in = &c->in.list[i];
     if (i == 0)
         j->item.kind = classify_input_size(in);
     j->engine_cost += cost_of(j->model, in);
-    if (in->map.values == 0)
+    if (in->map.layers == 0)
         return OK;
     assert(c->in.count == 1);
-    c->map = job_alloc(j, in->map.values * sizeof *c->map, err);
+    c->map = in->map.out = job_alloc(j, in->map_values * sizeof *c->map, err);
     return c->map != NULL ? OK : ERR_NOMEM;
 }
 

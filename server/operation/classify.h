@@ -18,7 +18,7 @@ struct classify_job {
     uint32_t begun, done; /* the engine thread's: inputs that a batch has taken, inputs that have their logits */
     /* The engine thread's until the job is done, then constant. */
     float *logits; /* [in.count, classes] */
-    float *map;    /* [map.values] if the only input wants one, else NULL */
+    float *map;    /* [map_values] if the only input wants maps, else NULL */
     float *pooled; /* [in.count, dim] what the model's head was given, if that is to be kept, else NULL */
 };
 

@@ -9,6 +9,7 @@
 
 #include "config/limits.h"
 #include "config/status.h"
+#include "engine/engine.h"
 #include "engine/picture.h"
 #include "server/media/picture.h"
 #include "server/media/picture_fit.h"
@@ -27,11 +28,9 @@ struct picture_input {
     uint32_t whole_width, whole_height; /* sides of the upright picture; 0 for a text */
     uint8_t *pixels; /* [height, width, 3]; for a text its bytes [width], with height 1; malloc'd. NULL: yet to come */
     uint32_t height, width;
-    uint32_t classes; /* of a classifier */
-    struct {
-        uint32_t values; /* patches of the picture; 0: no map is wanted */
-        uint32_t layer, head;
-    } map; /* as for engine_batch_want_map */
+    uint32_t classes;      /* of a classifier */
+    struct engine_map map; /* as for engine_batch_want_map, into the job's memory; no layers: no map is wanted */
+    size_t map_values;     /* of all maps */
 };
 
 /* Input i has its pixels, as the model is to see them: what else the job needs of it. Sets how much the work keeps. */

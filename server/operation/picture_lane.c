@@ -118,6 +118,8 @@ static void stop_job(struct picture_lane *l, struct classify_job *c, enum status
 {
     for (uint32_t i = 0; i < l->count; i++)
         if (l->jobs[i] == c) {
+            if (c->map != NULL)
+                engine_batch_want_map(l->model->engine, i, NULL);
             l->jobs[i] = NULL;
             l->wanted--;
         }
@@ -186,10 +188,8 @@ static uint32_t begin_batch(struct picture_lane *l)
     else
         engine_texts_begin(l->model->engine, l->pixels, l->count, in->width);
     for (uint32_t i = 0; i < l->count; i++)
-        if (l->jobs[i]->map != NULL) {
-            const struct picture_input *wanted = &l->jobs[i]->in.list[l->inputs[i]];
-            engine_batch_want_map(l->model->engine, i, wanted->map.layer, wanted->map.head);
-        }
+        if (l->jobs[i]->map != NULL)
+            engine_batch_want_map(l->model->engine, i, &l->jobs[i]->in.list[l->inputs[i]].map);
     l->block_ns = 0;
     if (classify_input_size(in) != l->pace_size)
         l->pace_ns = 0;
@@ -233,8 +233,6 @@ static uint32_t finish_batch(struct picture_lane *l)
             continue;
         }
         memcpy(c->logits + (size_t)l->inputs[i] * in->classes, logits, in->classes * sizeof *logits);
-        if (c->map != NULL)
-            memcpy(c->map, engine_batch_map(l->model->engine, i), in->map.values * sizeof *c->map);
         if (c->pooled != NULL)
             memcpy(c->pooled + (size_t)l->inputs[i] * dim, engine_batch_pooled(l->model->engine, i),
                    dim * sizeof *c->pooled);

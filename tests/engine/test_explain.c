@@ -137,24 +137,71 @@ static void maps_are_what_the_keys_say(void **state)
         struct model *m = load(dirs[i]);
         struct engine *e = open_engine(m);
         const struct model_config *c = &m->config;
-        const uint32_t heads[PICTURES] = {0, engine_heads(e) - 1, ENGINE_ALL_HEADS, 0}; /* the last one has no map */
+        float maps[PICTURES][TOKENS_MAX];
+        struct engine_map wanted[PICTURES] = {{.heads = 1},
+                                              {.head = engine_heads(e) - 1, .heads = 1},
+                                              {.heads = 0},
+                                              {.heads = 1}}; /* the last is taken back */
         draw_pictures(pictures, &rng);
         engine_pictures_begin(e, batch, PICTURES, c->size[0], c->size[1]);
-        for (size_t p = 0; p + 1 < PICTURES; p++)
-            engine_batch_want_map(e, p, 0, heads[p]);
+        for (size_t p = 0; p < PICTURES; p++) {
+            wanted[p].layers = 1;
+            wanted[p].out = maps[p];
+            engine_batch_want_map(e, p, &wanted[p]);
+        }
+        engine_batch_want_map(e, PICTURES - 1, NULL);
+        memset(maps[PICTURES - 1], 0, sizeof maps[0]);
         while (!engine_batch_step(e))
             ;
         for (size_t p = 0; p + 1 < PICTURES; p++) {
             const size_t tokens = compute_keys(m, pictures[p], keys), before = m->cls_token != NULL ? 1 : 0;
             const size_t width = m->blocks[0].k.out / engine_heads(e);
-            const bool all = heads[p] == ENGINE_ALL_HEADS;
-            expect_map(m, keys, tokens, all ? 0 : heads[p] * width, all ? m->blocks[0].k.out : (heads[p] + 1) * width,
-                       map);
+            const size_t begin = wanted[p].head * width, end = begin + wanted[p].heads * width;
+            expect_map(m, keys, tokens, begin, wanted[p].heads == 0 ? m->blocks[0].k.out : end, map);
             for (size_t t = 0; t < tokens - before; t++) {
-                const double got = (double)engine_batch_map(e, p)[t];
+                const double got = (double)maps[p][t];
                 if (!(fabs(got - map[t]) < 1e-4 && got >= 0.0 && got <= 1.0))
                     fail_msg("%s, picture %zu, patch %zu: %g, expected %g", dirs[i], p, t, got, map[t]);
             }
+        }
+        for (size_t t = 0; t < TOKENS_MAX; t++)
+            assert_true(maps[PICTURES - 1][t] == 0.0f);
+        engine_close(e);
+        model_free(m);
+    }
+}
+
+/* Of several layers and heads at once each map is the one that it is alone. */
+static void maps_are_the_same_side_by_side(void **state)
+{
+    enum { LAYERS = 2, HEADS_MAX = 32 };
+    static const char *const dirs[] = {GOLDEN "conv-heads8-k5", GOLDEN "image-aft-full-class-token",
+                                       GOLDEN "image-sima"};
+    static uint8_t pictures[PICTURES][PIXELS_MAX];
+    static float sheet[LAYERS * HEADS_MAX * TOKENS_MAX], one[TOKENS_MAX];
+    struct random rng = {.state = 9};
+    (void)state;
+    draw_pictures(pictures, &rng);
+    for (size_t i = 0; i < 2 * ARRAY_LEN(dirs); i++) {
+        struct model *m = load(dirs[i / 2]);
+        struct engine *e = open_engine(m);
+        const uint32_t heads = engine_heads(e), patches = 64;
+        const bool queries = i % 2 == 1 && !model_config_scalar_keys(&m->config);
+        const uint8_t *const batch[] = {pictures[0]};
+        engine_pictures_begin(e, batch, 1, 32, 32);
+        engine_batch_want_map(e, 0,
+                              &(struct engine_map){.layers = LAYERS, .heads = heads, .queries = queries, .out = sheet});
+        while (!engine_batch_step(e))
+            ;
+        for (uint32_t at = 0; at < LAYERS * heads; at++) {
+            engine_pictures_begin(e, batch, 1, 32, 32);
+            engine_batch_want_map(
+                e, 0,
+                &(struct engine_map){
+                    .layer = at / heads, .layers = 1, .head = at % heads, .heads = 1, .queries = queries, .out = one});
+            while (!engine_batch_step(e))
+                ;
+            assert_memory_equal(one, sheet + (size_t)at * patches, patches * sizeof *one);
         }
         engine_close(e);
         model_free(m);
@@ -170,12 +217,13 @@ static void a_map_changes_nothing_else(void **state)
     struct model *m = load(GOLDEN "image-sima");
     struct engine *e = open_engine(m);
     const size_t size = m->config.classes * sizeof(float);
-    float before[2][16], map[2][TOKENS_MAX];
+    float before[2][16], map[2][TOKENS_MAX], first[TOKENS_MAX];
     draw_pictures(pictures, &rng);
     for (uint32_t map_requests = 0; map_requests <= 2; map_requests++) {
         engine_pictures_begin(e, batch, 2, 32, 32);
         for (uint32_t i = 0; i < map_requests; i++)
-            engine_batch_want_map(e, i, 1, 2);
+            engine_batch_want_map(e, i,
+                                  &(struct engine_map){.layer = 1, .layers = 1, .head = 2, .heads = 1, .out = map[i]});
         while (!engine_batch_step(e))
             ;
         for (size_t i = 0; i < 2; i++) {
@@ -184,9 +232,9 @@ static void a_map_changes_nothing_else(void **state)
             memcpy(before[i], engine_batch_logits(e, i), size);
         }
         if (map_requests == 2) /* company does not change it either */
-            assert_memory_equal(engine_batch_map(e, 0), map[0], 64 * sizeof(float));
+            assert_memory_equal(first, map[0], 64 * sizeof(float));
         if (map_requests > 0)
-            memcpy(map[0], engine_batch_map(e, 0), 64 * sizeof(float));
+            memcpy(first, map[0], 64 * sizeof(float));
     }
     engine_close(e);
     model_free(m);
@@ -203,9 +251,7 @@ static double bias_of(const struct model *m, const struct engine_biases *s, uint
         return (double)b->biases[(size_t)head * s->height * s->width + cell];
     if (model_config_causal(&m->config))
         return (double)b->biases[tokens * s->width - 1 - cell];
-    /* The middle of the grid, or of the text. */
-    const size_t middle = before + (size_t)(s->height / 2) * s->width + s->width / 2;
-    return (double)b->biases[middle * tokens + before + cell];
+    return (double)b->biases[(before + head) * tokens + before + cell];
 }
 
 static void biases_are_the_models(void **state)
@@ -239,7 +285,7 @@ static void biases_are_the_models(void **state)
         if (s.heads != cases[i].heads || s.height != cases[i].height || s.width != cases[i].width)
             fail_msg("%s: %u tiles of %u x %u", cases[i].dir, s.heads, s.height, s.width);
         for (uint32_t layer = 0; layer < s.layers; layer++)
-            for (uint32_t head = 0; head < s.heads; head++) {
+            for (uint32_t head = 0; head < (s.by_position ? s.height * s.width : s.heads); head++) {
                 engine_biases_read(e, layer, head, tile);
                 for (size_t cell = 0; cell < (size_t)s.height * s.width; cell++) {
                     const double want = exp(bias_of(m, &s, layer, head, cell)) - 1.0;
@@ -257,6 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(maps_are_what_the_keys_say),
+        cmocka_unit_test(maps_are_the_same_side_by_side),
         cmocka_unit_test(a_map_changes_nothing_else),
         cmocka_unit_test(biases_are_the_models),
     };

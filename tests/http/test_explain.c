@@ -221,6 +221,33 @@ static void views_of_a_picture(void **state)
     }
 }
 
+/* Maps side by side, of 64 patches each. */
+static void sheets_of_a_picture(void **state)
+{
+    static const struct {
+        const char *path, *view, *layer, *head;
+        uint32_t tiles;
+    } cases[] = {
+        {"/explain?model=cifar10-aft-conv&layer=each&head=each", "keys", "each", "each", 6 * 16},
+        {"/explain?model=cifar10-aft-conv&layer=each", "keys", "each", "all", 6},
+        {"/explain?model=image-attention&head=each", "tokens", "1", "each", 4},
+        {"/explain?model=cifar10-sima&view=queries&layer=each&head=each&side=400", "queries", "each", "each", 6 * 4},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct reply r;
+        uint32_t width = 0, height = 0;
+        post_file(cases[i].path, CAT, &r);
+        assert_png(&r);
+        assert_header(&r, "X-Explain-View", cases[i].view);
+        assert_header(&r, "X-Explain-Layer", cases[i].layer);
+        assert_header(&r, "X-Explain-Head", cases[i].head);
+        assert_true(count_changes(&r, &width, &height) > 64 * cases[i].tiles / 2);
+        assert_true(width <= 512 && height <= 512 && (size_t)width * height > (size_t)64 * cases[i].tiles);
+        reply_clear(&r);
+    }
+}
+
 static void heads_and_layers_differ(void **state)
 {
     static const char *const paths[] = {
@@ -248,16 +275,17 @@ static void biases_need_no_picture(void **state)
         const char *path, *layer, *head;
         uint32_t width, height;
     } cases[] = {
-        /* Cells of 5 pixels, gaps of 3. */
-        {"/explain?model=cifar10-aft-conv&view=biases", "all", "all", 3 + 16 * 28, 3 + 6 * 28},
-        {"/explain?model=cifar10-aft-conv&view=biases&layer=5", "5", "all", 3 + 16 * 28, 3 + 28},
+        /* A layer's 16 heads in two rows; cells of 7 pixels, gaps of 3. */
+        {"/explain?model=cifar10-aft-conv&view=biases", "each", "each", 3 + 8 * 38, 3 + 12 * 38},
+        {"/explain?model=cifar10-aft-conv&view=biases&layer=5", "5", "each", 3 + 4 * 123, 3 + 4 * 123},
         {"/explain?model=cifar10-aft-conv&view=biases&layer=5&head=3&side=58", "5", "3", 57, 57},
-        {"/explain?model=conv-k15-wider-than-grid&view=biases&side=128", "all", "all", 1 + 16 * 7, 1 + 2 * 7},
-        {"/explain?model=enwik8-aft-local&view=biases", "all", "all", 6 + 32 * 15, 3 + 6 * 35},
+        {"/explain?model=conv-k15-wider-than-grid&view=biases&side=128", "each", "each", 1 + 6 * 16, 1 + 6 * 16},
+        {"/explain?model=enwik8-aft-local&view=biases&layer=each", "each", "0", 6 + 32 * 15, 3 + 6 * 35},
         {"/explain?model=enwik8-aft-local&view=biases&layer=2&head=0", "2", "0", 6 + 32 * 15, 6 + 32},
-        {"/explain?model=image-aft-full-class-token&view=biases&side=200", "all", "all", 2 * 1 + 8 * 12, 3 + 2 * 96},
-        {"/explain?model=lm-conv-heads4-k5&view=biases", "all", "all", 3 + 4 * 123, 3 + 2 * 35},
-        {"/explain?model=conv-local-only&view=biases", "all", "all", 3 + 4 * 126, 3 + 2 * 126},
+        {"/explain?model=image-aft-full-class-token&view=biases&side=200", "each", "36", 2 * 1 + 8 * 12, 3 + 2 * 96},
+        {"/explain?model=image-aft-full-class-token&view=biases&row=0&layer=1", "1", "each", 3 + 3 * 163, 3 + 3 * 163},
+        {"/explain?model=lm-conv-heads4-k5&view=biases", "each", "each", 3 + 4 * 127, 3 + 4 * 126},
+        {"/explain?model=conv-local-only&view=biases", "each", "each", 3 + 4 * 126, 3 + 2 * 126},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -332,7 +360,7 @@ static void wrong_parameters_are_named(void **state)
         {"/explain?model=bright&view=values", 400, "invalid_value", "view", "\"values\"; expected keys or biases"},
         {"/explain?model=bright&view", 400, "invalid_value", "view", "is empty"},
         {"/explain?model=bright&view=tokens", 400, "invalid_value", "view", "expected keys or biases"},
-        {"/explain?model=cifar10-sima&view=keys", 400, "invalid_value", "view", "expected tokens"},
+        {"/explain?model=cifar10-sima&view=keys", 400, "invalid_value", "view", "expected tokens or queries"},
         {"/explain?model=cifar10-sima&view=biases", 400, "invalid_value", "view", "expected tokens"},
         {"/explain?model=image-aft-simple&view=biases", 400, "invalid_value", "view", "expected keys"},
         {"/explain?model=text-attention&view=biases", 400, "invalid_value", "view", "expected none"},
@@ -351,8 +379,9 @@ static void wrong_parameters_are_named(void **state)
         {"/explain?model=bright&side=2049", 400, "invalid_value", "side", "from 16 to 2048"},
         {"/explain?model=bright&side=big", 400, "invalid_value", "side", "\"big\""},
         {"/explain?model=conv-k15-wider-than-grid&view=biases&side=16", 200, NULL, NULL, NULL}, /* a pixel each */
-        {"/explain?model=conv-heads32-k11&view=biases&side=31", 400, "invalid_value", "side",
-         "less than a pixel for each of 32 x 2 tiles of 11 x 11"},
+        {"/explain?model=bright&row=0", 400, "invalid_value", "row", "expected none: the model bright has no biases"},
+        {"/explain?model=conv-heads32-k11&view=biases&row=0", 400, "invalid_value", "row", "expected none"},
+        {"/explain?model=image-aft-full-class-token&view=biases&row=8", 400, "invalid_value", "row", "from 0 to 7"},
         {"/explain?model=bright&top_k=1", 400, "invalid_value", "top_k", "there is no parameter \"top_k\""},
     };
     (void)state;
@@ -402,6 +431,7 @@ int main(void)
         cmocka_unit_test(a_bright_square_is_found_in_pictures_of_odd_sizes),
         cmocka_unit_test(what_is_cropped_away_is_dimmed),
         cmocka_unit_test(views_of_a_picture),
+        cmocka_unit_test(sheets_of_a_picture),
         cmocka_unit_test(heads_and_layers_differ),
         cmocka_unit_test(biases_need_no_picture),
         cmocka_unit_test(company_changes_nothing),

@@ -163,8 +163,8 @@ def test_a_head_of_other_labels_is_made_anew(folder, tmp_path):
     for old, new in (("early", "zebra"), ("late", "bee")):
         (tmp_path / "others" / new).parent.mkdir(exist_ok=True)
         (tmp_path / "others" / new).symlink_to(folder / old)
-    assert classify_text.main([str(tmp_path / "others"), *TINY, "--steps", "1", "--init", str(tmp_path / "run" / "model"),
-                               "--freeze", "fc1", "--run", str(tmp_path / "next")]) == 0
+    more = ["--steps", "1", "--init", str(tmp_path / "run" / "model"), "--freeze", "fc1"]
+    assert classify_text.main([str(tmp_path / "others"), *TINY, *more, "--run", str(tmp_path / "next")]) == 0
     before, after = (load(tmp_path / run / "model").state_dict() for run in ("run", "next"))
     assert torch.equal(before["blocks.0.mlp.fc1.weight"], after["blocks.0.mlp.fc1.weight"])
     assert (before["head.weight"] - after["head.weight"]).abs().max() > 0.02

@@ -154,7 +154,14 @@ static void assert_tile(const struct engine *e, uint32_t layer, uint32_t head)
     engine_biases_read(e, layer, head, cells);
     for (uint32_t i = 0; i < shape.height * shape.width; i++)
         largest = fmaxf(largest, fabsf(cells[i]));
-    assert_int_equal(draw_biases(&p, e, layer, head, DRAWN, NULL), OK);
+    const struct sheet sheet = {.engine = e,
+                                .layer = layer,
+                                .layers = 1,
+                                .head = head,
+                                .heads = 1,
+                                .down = shape.height,
+                                .across = shape.width};
+    assert_int_equal(draw_sheet(&p, &sheet, DRAWN, NULL), OK);
     assert_true(p.width <= DRAWN && p.height <= DRAWN && p.pixels[0] == GAP_GREY);
     for (uint32_t y = 0; y < shape.height; y++)
         for (uint32_t x = 0; x < shape.width; x++)
@@ -182,6 +189,45 @@ static void more_is_red_and_less_is_blue_than_without_a_bias(void **state)
     }
 }
 
+/* Maps of 2 layers and 6 heads: the layout that is most like a square has each layer's heads in two rows. */
+static void a_sheet_has_a_block_of_rows_for_each_layer(void **state)
+{
+    enum { LAYERS = 2, HEADS = 6, CELLS = 4 };
+    static const uint8_t yellow[3] = {252, 255, 164}, violet[3] = {20, 11, 52};
+    float maps[LAYERS][HEADS][CELLS];
+    struct picture p = {.pixels = NULL};
+    const struct sheet sheet = {.maps = maps[0][0], .layers = LAYERS, .heads = HEADS, .down = 2, .across = 2};
+    (void)state;
+    for (size_t tile = 0; tile < (size_t)LAYERS * HEADS; tile++)
+        for (size_t cell = 0; cell < CELLS; cell++)
+            maps[tile / HEADS][tile % HEADS][cell] = cell == tile % CELLS ? 0.1f * (float)(tile + 1) : 0.0f;
+    assert_int_equal(draw_sheet(&p, &sheet, DRAWN, NULL), OK);
+    const uint32_t columns = 3, size = (p.width - 1) / columns;
+    assert_true(p.width <= DRAWN && p.height <= DRAWN && p.height > p.width);
+    for (uint32_t tile = 0; tile < LAYERS * HEADS; tile++)
+        for (uint32_t cell = 0; cell < CELLS; cell++) {
+            const uint32_t y = tile / columns * size + (cell / 2 * 2 + 1) * size / 4,
+                           x = tile % columns * size + (cell % 2 * 2 + 1) * size / 4;
+            /* The largest of its own tile, however small beside others'. */
+            assert_memory_equal(p.pixels + ((size_t)y * p.width + x) * 3, cell == tile % CELLS ? yellow : violet, 3);
+        }
+    picture_clear(&p);
+    const struct sheet many = {.maps = maps[0][0], .layers = 256, .heads = 512, .down = 11, .across = 11};
+    struct error err;
+    assert_int_equal(draw_sheet(&p, &many, DRAWN, &err), ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "less than a pixel for each of"));
+}
+
+/* AFT-conv small of Zhai et al. 2021, table 7: 12 layers of 384 heads of 11 x 11 taps. */
+static void a_sheet_of_many_heads_can_be_read(void **state)
+{
+    (void)state;
+    const struct sheet sheet = {.layers = 12, .heads = 384, .down = 11, .across = 11};
+    assert_in_range(draw_sheet_side(&sheet), 1584, 1920);
+    const struct sheet few = {.layers = 6, .heads = 16, .down = 5, .across = 5};
+    assert_int_equal(draw_sheet_side(&few), EXPLAIN_SIDE_DEFAULT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +237,8 @@ int main(void)
         cmocka_unit_test(what_lies_outside_is_darker_behind_a_frame),
         cmocka_unit_test(a_pixel_is_where_its_centre_is),
         cmocka_unit_test(a_box_may_reach_outside),
+        cmocka_unit_test(a_sheet_has_a_block_of_rows_for_each_layer),
+        cmocka_unit_test(a_sheet_of_many_heads_can_be_read),
         cmocka_unit_test(more_is_red_and_less_is_blue_than_without_a_bias),
     };
     return cmocka_run_group_tests_name("drawing", tests, NULL, NULL);

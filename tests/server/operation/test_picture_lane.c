@@ -94,7 +94,8 @@ static void push_for_map(struct stage *s, uint32_t height, uint32_t width, uint3
                                      .height = height,
                                      .width = width,
                                      .classes = s->hosted->model->config.classes,
-                                     .map = {.values = map_values, .layer = 1, .head = 2}};
+                                     .map = {.layer = 1, .layers = map_values > 0, .head = 2, .heads = 1},
+                                     .map_values = map_values};
     s->jobs[s->count] = classify(s->hosted, &in, 1);
     assert_int_equal(job_submit(s->jobs[s->count], s->queue, 0, deadline_ns), OK);
     s->count++;

@@ -142,7 +142,7 @@ def train(args):
         x, lengths, want = made
         return F.cross_entropy(forward(x, lengths).float(), want)
 
-    options = {"task": config.task, **shape, "labels": source.classes, "texts": len(source), 
+    options = {"task": config.task, **shape, "labels": source.classes, "texts": len(source),
                "init": args.init and os.path.abspath(args.init), "freeze": args.freeze,
                "texts_crc32": functools.reduce(lambda crc, text: zlib.crc32(text, crc), source.texts,
                                                zlib.crc32(np.array(source.labels)))}

@@ -97,7 +97,7 @@ def main(argv=None, name="aft_train.compare"):
     args = parser(called(name)).parse_args(argv)
     try:
         if args.run is None or args.mixer or args.out:
-            raise TrainError("expected --run FOLDER, which has a run for each of --mixers, and neither --mixer nor --out")
+            raise TrainError("expected --run FOLDER, which has a run for each of --mixers, and no --mixer and no --out")
         code = train(args, argv, name)
     except TrainError as e:
         print(f"{name}: {e}", file=sys.stderr)

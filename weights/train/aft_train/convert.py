@@ -159,7 +159,8 @@ def parser(prog="aft-train convert"):
     data.add_argument("--length", type=at_least(0), default=0, metavar="N", help="text: bytes to score (0: all)")
     data.add_argument("--warm", type=at_least(0), default=0, metavar="N",
                       help="text: bytes of context that each scored byte has at least (0: windows from scratch)")
-    data.add_argument("--limit", type=at_least(0), default=0, metavar="N", help="pictures or texts: how many, spread over all")
+    data.add_argument("--limit", type=at_least(0), default=0, metavar="N",
+                      help="pictures or texts: how many, spread over all")
     data.add_argument("--part", metavar="NAME", help="pictures: the part with the class folders, such as test")
 
     t = verbs.add_parser("dtype", parents=[target, data], help="another precision of a model directory")

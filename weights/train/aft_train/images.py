@@ -224,8 +224,8 @@ def shape_of(args, preset):
             raise TrainError(f"{flag(key)} is {value}, expected 0 to {MOST[key]}")
     shape["repeats"] = max(1, shape["repeats"])
     if shape.get("share_layers") and shape["drop_path"]:
-        raise TrainError(f"--drop-path is {shape['drop_path']:g}, expected 0 with --share-layers: it grows from block to "
-                         "block")
+        raise TrainError(f"--drop-path is {shape['drop_path']:g}, expected 0 with --share-layers: it grows from "
+                         "block to block")
     if args.shift and shape["crop"] == "resized":
         raise TrainError(f"--shift {args.shift} goes with --crop shifted, not resized")
     if args.magnitude and not shape["rand_augment"]:

@@ -157,7 +157,8 @@ def train(args):
     return run.finish(
         f"{len(data):,} pictures to learn, {recipe.batch} of {config.context:,} sub-pixels a step",
         [held[0][: config.context // 2], held[-1][: config.context // 8]], figures,
-        lambda seen: f"{len(data):,} pictures of {os.path.basename(args.pictures)} at {side[0]} x {side[1]}; {seen:,} seen.",
+        lambda seen: f"{len(data):,} pictures of {os.path.basename(args.pictures)} at {side[0]} x {side[1]}; {seen:,} "
+                     "seen.",
         lambda folder: precision.write_pictures(folder, held_pictures, held_numbers[: args.valid_limit]))
 
 

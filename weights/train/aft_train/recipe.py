@@ -136,7 +136,8 @@ def recipe_of(args, defaults):
     given = {f.name: getattr(args, f.name) for f in dataclasses.fields(Recipe)}
     recipe = dataclasses.replace(defaults, **{k: v for k, v in given.items() if v is not None})
     if args.decay is not None and recipe.schedule != "line":
-        raise TrainError(f"--decay {args.decay:g} is of a line, expected --schedule line with it, not {recipe.schedule}")
+        raise TrainError(f"--decay {args.decay:g} is of a line, expected --schedule line with it, not "
+                         f"{recipe.schedule}")
     return recipe
 
 

@@ -131,7 +131,8 @@ def train(args):
     return run.finish(
         f"{part.stop - part.start:,} bytes to learn, {recipe.batch * T:,} a step",
         [data[valid][: max(1, T // n)] for n in (1, 2, T)], figures,
-        lambda seen: f"Bytes {part.start:,} to {part.stop:,} of {os.path.basename(args.file)}; {seen * T:,} bytes seen.",
+        lambda seen: f"Bytes {part.start:,} to {part.stop:,} of {os.path.basename(args.file)}; {seen * T:,} bytes "
+                     "seen.",
         lambda folder: precision.write_text(folder, data[valid]))
 
 

@@ -97,7 +97,7 @@ def padded(texts):
 
 def epoch_batches(lengths, batch, rng, pool=50):
     """Numbers of an epoch's texts, [batch] each, of about one length: sorted within `pool` batches of a shuffle."""
-    order = rng.permutation(len(lengths))[: len(lengths) // batch * batch]  # before they are sorted: any may be left out
+    order = rng.permutation(len(lengths))[: len(lengths) // batch * batch]  # any may be left out
     lengths = np.asarray(lengths)
     for i in range(0, len(order), pool * batch):
         part = order[i : i + pool * batch]
