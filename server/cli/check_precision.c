@@ -19,7 +19,7 @@ static int measure(struct check *k, const char *data)
 {
     struct evaluation of[ENGINE_PRECISION_COUNT] = {{.samples = 0}};
     struct precision_record *r = &k->record;
-    const int code = evaluation_run(of, k->engines, ENGINE_PRECISION_COUNT, k->model, data);
+    const int code = evaluation_run(of, k->engines, ENGINE_PRECISION_COUNT, k->model, data, NULL);
     r->bits = model_config_causal(&k->model->config);
     r->samples = of[0].samples;
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {

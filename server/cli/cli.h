@@ -214,12 +214,12 @@ struct picture_options;
 /* A picture's file, decoded for that wish; picture_clear *ret, which is set only on success. Prints why not, with
  * the path, and returns CLI_FAILED. */
 int cli_read_picture(struct picture *ret, const char *path, const struct picture_options *options);
-/* A picture's file as a model was trained to see it: *ret is malloc'd, [H, W, 3]. Prints why not and returns
- * CLI_FAILED. */
-int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *c);
-
 struct explanation;
 struct picture_fit;
+/* A picture's file as a model is to see it, fit, or, NULL, was trained to: *ret is malloc'd, [H, W, 3]. Prints why not
+ * and returns CLI_FAILED. */
+int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *c, const struct picture_fit *fit);
+
 /* Run a picture through a classifier's engine, opened for one, at the `size` that cli_engine has: *fit is how the model
  * saw it. `what` is to be seen meanwhile, into *maps, which the caller frees; NULL: nothing. Prints why not and
  * returns CLI_FAILED. */

@@ -176,14 +176,15 @@ int cli_read_picture(struct picture *ret, const char *path, const struct picture
     return cli_fail_error(&err);
 }
 
-int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *c)
+int cli_read_pixels(uint8_t **ret, const char *path, const struct model_config *c, const struct picture_fit *fit)
 {
     const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
-    const struct picture_options options = {.shorter = c->resize_to};
+    fit = fit != NULL ? fit : &trained;
+    const struct picture_options options = {.shorter = fit->resize_to};
     struct picture picture = {0};
     struct error err;
     int code = cli_read_picture(&picture, path, &options);
-    if (code == CLI_OK && picture_fit_apply(ret, &trained, &picture, c, &err) != OK)
+    if (code == CLI_OK && picture_fit_apply(ret, fit, &picture, c, &err) != OK)
         code = cli_fail_error(&err);
     picture_clear(&picture);
     return code;

@@ -82,7 +82,7 @@ static int complete(const struct options *w, struct local_lane *l)
     if (code == CLI_OK)
         code = cli_sampling_read(&w->sampling, &in.sampler);
     if (code == CLI_OK && rows > 0)
-        code = cli_read_pixels(&known, w->picture, &m->config);
+        code = cli_read_pixels(&known, w->picture, &m->config, NULL);
     in.known = known;
     if (code == CLI_OK)
         code = local_lane_submit(l, complete_begin(l->job, &in, &err));

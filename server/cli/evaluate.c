@@ -149,7 +149,7 @@ static int evaluate_run(struct evaluate *v, const char *data, const struct cli_e
     if (e == NULL)
         return CLI_FAILED;
     v->precision = engine_info(e)->precision;
-    int code = evaluation_run(&v->result, &e, 1, v->model, data);
+    int code = evaluation_run(&v->result, &e, 1, v->model, data, with->size);
     if (code == CLI_OK)
         code = v->json ? print_json(v) : print_text(v);
     if (code == CLI_OK && v->table.path != NULL)
@@ -165,7 +165,7 @@ int cli_evaluate(int argc, char **argv)
     const struct cli_option options[] = {
         {"confusion", CLI_TEXT, (void *)&v.table.path, 0, 0, "PNG", NULL,
          "draw what is taken for what: a row for each label, a column for each answer"},
-        CLI_ENGINE_OPTIONS(&with) CLI_JSON_OPTION(&v.json){0}};
+        CLI_SIZE_OPTIONS(&with) CLI_ENGINE_OPTIONS(&with) CLI_JSON_OPTION(&v.json){0}};
     int count;
     int code = cli_parse(options, argc, argv, 2, 2, &count);
     if (code != CLI_OK || count < 0)

@@ -9,6 +9,7 @@
 #include "engine/logits.h"
 #include "server/cli/cli.h"
 #include "server/cli/pictures.h"
+#include "server/media/picture_fit.h"
 
 enum { BATCH = 32 }; /* pictures; texts come one by one */
 
@@ -23,6 +24,8 @@ struct run {
     struct engine *const *engines;
     size_t count;
     const struct model *model;
+    struct picture_fit fit; /* classifiers of pictures: how these are seen */
+    size_t batch;           /* likewise: how many at a time */
     struct cli_progress progress;
 };
 
@@ -144,9 +147,9 @@ static int evaluate_batch(const struct run *k, char *const *paths, const uint32_
     int code = CLI_OK;
 #pragma omp parallel for schedule(dynamic) num_threads(engine_info(k->engines[0])->threads) reduction(| : code)
     for (size_t i = 0; i < n; i++)
-        code |= cli_read_pixels(&pixels[i], paths[i], c);
+        code |= cli_read_pixels(&pixels[i], paths[i], c, &k->fit);
     for (size_t e = 0; e < k->count && code == CLI_OK; e++)
-        engine_pictures_begin(k->engines[e], (const uint8_t *const *)pixels, n, c->size[0], c->size[1]);
+        engine_pictures_begin(k->engines[e], (const uint8_t *const *)pixels, n, k->fit.height, k->fit.width);
     if (code == CLI_OK)
         code = finish_batch(k, classes, n);
     for (size_t i = 0; i < n; i++)
@@ -186,7 +189,7 @@ static int evaluate_folder(struct run *k, const char *data)
     }
     k->progress = cli_progress_begin(found.count);
     for (size_t i = 0, n; i < found.count && code == CLI_OK; i += n) {
-        n = !pictures ? 1 : found.count - i < BATCH ? found.count - i : BATCH;
+        n = !pictures ? 1 : found.count - i < k->batch ? found.count - i : k->batch;
         code = pictures ? evaluate_batch(k, found.paths + i, classes + i, n)
                         : evaluate_text_file(k, found.paths[i], classes[i]);
         cli_progress_show(&k->progress, i + n, pictures ? "pictures" : "texts");
@@ -236,6 +239,22 @@ static int evaluate_lines(struct run *k, const char *data)
     return code;
 }
 
+/* How pictures are seen. */
+static int choose_size(struct run *k, const char *size)
+{
+    const struct model_config *c = &k->model->config;
+    struct error err;
+    if (size != NULL && (c->task != TASK_IMAGE_CLASSIFICATION || strcmp(size, "native") == 0))
+        return cli_fail_usage("--size is %s, expected HxW in pixels, for a model that classifies pictures", size);
+    if (c->task != TASK_IMAGE_CLASSIFICATION)
+        return CLI_OK;
+    if (picture_fit_choose(&k->fit, size, NULL, k->model, k->engines[0], &err) != OK)
+        return cli_fail_error(&err);
+    const size_t fits = engine_batch_max(k->engines[0], k->fit.height / c->patch[0] * (k->fit.width / c->patch[1]));
+    k->batch = fits < BATCH ? fits : BATCH;
+    return CLI_OK;
+}
+
 static int evaluate_classifier(struct run *k, const char *data)
 {
     const uint32_t classes = k->model->config.classes;
@@ -278,7 +297,7 @@ static int score_pictures(struct run *k, const char *data)
     k->progress = cli_progress_begin(k->count * size * found.count);
     for (size_t i = 0; i < found.count && code == CLI_OK; i++) {
         uint8_t *pixels = NULL;
-        code = cli_read_pixels(&pixels, found.paths[i], c);
+        code = cli_read_pixels(&pixels, found.paths[i], c, NULL);
         if (code == CLI_OK)
             code = add_bits(k, pixels, size, k->count * size * i);
         free(pixels);
@@ -305,10 +324,11 @@ static int score_file(struct run *k, const char *path)
 /* ---- public ----------------------------------------------------------------------------------------------------- */
 
 int evaluation_run(struct evaluation *results, struct engine *const *engines, size_t count, const struct model *m,
-                   const char *data)
+                   const char *data, const char *size)
 {
     struct run k = {.results = results, .engines = engines, .count = count, .model = m};
-    const int code = !model_config_causal(&m->config)          ? evaluate_classifier(&k, data)
+    const int code = choose_size(&k, size) != CLI_OK           ? CLI_USAGE
+                     : !model_config_causal(&m->config)        ? evaluate_classifier(&k, data)
                      : m->config.task == TASK_IMAGE_GENERATION ? score_pictures(&k, data)
                                                                : score_file(&k, data);
     cli_progress_end(&k.progress);

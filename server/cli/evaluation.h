@@ -38,9 +38,10 @@ void evaluation_clear(struct evaluation *r);
 /* How engines have to be opened for it. */
 struct engine_options evaluation_engine_options(const struct model *m);
 
-/* Evaluate the model by `count` engines of it, one result each. CLI_FAILED, and why is printed. */
+/* Evaluate the model by `count` engines of it, one result each; size: HxW in pixels at which it is to see pictures, or
+ * NULL, the trained one. CLI_FAILED or CLI_USAGE, and why is printed. */
 int evaluation_run(struct evaluation *results, struct engine *const *engines, size_t count, const struct model *m,
-                   const char *data);
+                   const char *data, const char *size);
 
 /* Expected calibration error (Guo et al. 2017, eq. 3), 0..1: by how much the probability of the told label is off. */
 double evaluation_calibration(const struct evaluation *r);

@@ -77,7 +77,7 @@ static int read_elements(const struct scoring *s, const struct model *m, uint8_t
     const struct model_config *c = &m->config;
     *size = (size_t)3 * c->size[0] * c->size[1];
     if (c->task == TASK_IMAGE_GENERATION)
-        return cli_read_pixels(ret, s->file, c);
+        return cli_read_pixels(ret, s->file, c, NULL);
     return cli_read(ret, size, s->file, SCORE_FILE_MAX);
 }
 

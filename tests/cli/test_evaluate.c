@@ -243,6 +243,30 @@ static void what_is_left_out_or_guessed_is_told(void **state)
     program_expect(aft, cases, LENGTH(cases));
 }
 
+/* aft-conv sees pictures of any size; the samples are the same, what it makes of them is not. */
+static void another_size_is_another_figure(void **state)
+{
+    (void)state;
+    char pictures[PATH_MAX];
+    temp_path(pictures, dir, "pictures");
+    static const char *const sizes[] = {"32x32", "48x64"};
+    double loss[LENGTH(sizes)];
+    for (size_t i = 0; i < LENGTH(sizes); i++) {
+        struct program_run p = {
+            .argv = {aft, "evaluate", PICTURES_MODEL, pictures, "--json", "--precision", "f32", "--size", sizes[i]}};
+        program_run(&p);
+        assert_int_equal(p.exit_code, 0);
+        json_t *answer = json_loads(p.out, 0, NULL);
+        assert_true(number(answer, "samples") == 10.0);
+        loss[i] = number(answer, "loss");
+        json_decref(answer);
+        program_run_clear(&p);
+    }
+    json_t *trained = evaluate(PICTURES_MODEL, "pictures");
+    assert_true(loss[0] == number(trained, "loss") && fabs(loss[1] - loss[0]) > 0.01);
+    json_decref(trained);
+}
+
 static void what_is_wrong_is_told(void **state)
 {
     (void)state;
@@ -272,6 +296,18 @@ static void what_is_wrong_is_told(void **state)
         {"no JSON", {"evaluate", TEXTS_MODEL, "README.md"}, NULL, 1, "", "line 1 is no JSON object"},
         {"nothing", {"evaluate", TEXTS_MODEL, empty}, NULL, 1, "", "there is nothing to evaluate on"},
         {"two broken pictures", {"evaluate", PICTURES_MODEL, broken}, NULL, 1, "", "/two.jpg: "},
+        {"each at its own size",
+         {"evaluate", PICTURES_MODEL, pictures, "--size", "native"},
+         NULL,
+         2,
+         "",
+         "--size is native, expected HxW"},
+        {"a size of positions that are learnt",
+         {"evaluate", "cifar10-sima", pictures, "--size", "64x64"},
+         NULL,
+         2,
+         "",
+         "are learnt for 32x32"},
         {"a table among the figures",
          {"evaluate", PICTURES_MODEL, pictures, "--confusion", "-"},
          NULL,
@@ -296,6 +332,7 @@ int main(void)
         cmocka_unit_test(bits_are_those_of_aft_score),
         cmocka_unit_test(pictures_are_scored_by_their_sub_pixels),
         cmocka_unit_test(what_is_taken_for_what_is_drawn),
+        cmocka_unit_test(another_size_is_another_figure),
         cmocka_unit_test(what_is_left_out_or_guessed_is_told),
         cmocka_unit_test(what_is_wrong_is_told),
     };

@@ -15,6 +15,7 @@ from aft_train.check import check, read_cases
 from aft_train.convert import main
 from aft_train.deit import read_checkpoint, to_aft_conv, vit
 from aft_train.export import assemble, logits_of, sample_inputs
+from aft_train.model_config import to_json
 
 
 def random_vit(dim=192, depth=12, patch=16, grid=14, classes=10, hidden=None, *, token=True, token_position=True,
@@ -109,6 +110,16 @@ def test_what_the_format_can_say_is_folded_exactly(how):
         np.testing.assert_allclose(logits_of(model, x), run_vit(state, x, heads=2), atol=1e-5)
 
 
+def test_a_vit_with_sima_in_place_of_softmax_keeps_all_but_the_mixer(tmp_path):
+    safetensors.torch.save_file(small_vit(), tmp_path / "v.safetensors")
+    for to in ("sima", "attention"):
+        assert main(["deit", str(tmp_path / "v.safetensors"), str(tmp_path / to), "--to", to, "--heads", "2"]) == 0
+    sima, softmax = load(tmp_path / "sima"), load(tmp_path / "attention")
+    assert (sima.config.mixer.type, sima.config.mixer.norm) == ("sima", "l1")
+    assert all(torch.equal(p, softmax.state_dict()[name]) for name, p in sima.state_dict().items())
+    assert main(["deit", str(tmp_path / "v.safetensors"), str(tmp_path / "x"), "--to", "sima", "--kernel", "3"]) == 2
+
+
 def test_pictures_that_are_no_squares_need_their_size():
     state = small_vit()
     state["pos_embed"] = state["pos_embed"][:, :7]
@@ -167,6 +178,8 @@ def test_aft_conv_has_32_heads_where_they_divide():
     ("reg_token", (1, 4, 16), "reg_token is not served: register tokens"),
     ("norm_pre.weight", (16,), "norm_pre.weight is not served: a norm before the blocks"),
     ("fc_norm.weight", (16,), "fc_norm.weight is not served: a norm behind the pooling"),
+    ("patch_embed.proj.0.0.weight", (8, 3, 3, 3), "patch_embed.proj.0.0.weight is not served: patches made by several"),
+    ("cls_attn_blocks.0.norm1.weight", (8,), "cls_attn_blocks.0.norm1.weight is not served: local patch interaction"),
     ("attn_pool.q.weight", (16, 16), "attn_pool.q.weight is not served: pooling by attention"),
     ("blocks.1.attn.q_norm.weight", (8,), "blocks.1.attn.q_norm.weight is not served: norms inside of attention"),
     ("blocks.0.mlp.w12.weight", (64, 16), "blocks.0.mlp.w12.weight is not served: a gated MLP"),
@@ -364,3 +377,71 @@ def test_a_disk_that_is_full_is_a_failure(model_dir, tmp_path, capsys, monkeypat
     assert main(["dtype", str(model_dir), str(tmp_path / "h"), "--dtype", "f16"]) == 1
     assert "No space left on device" in capsys.readouterr().err
     assert not (tmp_path / "h").exists()
+
+
+# ---- state-dict ------------------------------------------------------------------------------------------------------
+
+
+def own_layout(model):
+    """A Model's tensors as somebody else may have them: q, k and v in one matrix, linear layers transposed. -> (state,
+    rules)"""
+    state, rules = {}, {}
+    for name, p in model.state_dict().items():
+        inside = name.split("mixer.")[-1]
+        if inside.split(".")[0] in "qkv" and ".mixer." in name:
+            fused = name.replace(f"mixer.{inside[0]}.", "attn.c_attn.")
+            state[fused] = torch.cat([model.state_dict()[name.replace(f"mixer.{inside[0]}.", f"mixer.{c}.")]
+                                      for c in "qkv"])
+            rules[name] = {"from": fused, "part": ["qkv".index(inside[0]), 3]}
+        elif ".mlp." in name and p.dim() == 2:
+            state["m." + name], rules[name] = p.T.contiguous(), {"from": "m." + name, "transpose": True}
+        else:
+            state["m." + name], rules[name] = p, "m." + name
+    every = lambda text: text.replace("blocks.0.", "blocks.{i}.")
+    for name in [name for name in rules if "blocks.0." in name]:
+        rule = rules.pop(name)
+        rules[every(name)] = every(rule) if isinstance(rule, str) else {**rule, "from": every(rule["from"])}
+    return state, {name: rule for name, rule in rules.items() if "blocks.1." not in name}
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A checkpoint in another layout, with one tensor that is not the model's, its rules and its configuration."""
+    model = tiny_model("text-generation", "attention", depth=2)
+    state, rules = own_layout(model)
+    torch.save({"state_dict": {**state, "m.steps": torch.zeros(3)}}, tmp_path / "own.pt")
+    (tmp_path / "rules.json").write_text(json.dumps(rules))
+    (tmp_path / "config.json").write_text(to_json(model.config))
+    return model, rules
+
+
+def converted(tmp_path, *more):
+    return main(["state-dict", str(tmp_path / "own.pt"), str(tmp_path / "out"), "--map", str(tmp_path / "rules.json"),
+                 "--config", str(tmp_path / "config.json"), *more])
+
+
+def test_a_checkpoint_of_ones_own_is_mapped_by_rules(own, tmp_path, capsys, aft):
+    assert converted(tmp_path) == 0
+    assert "1 tensors of the checkpoint are not used: m.steps" in capsys.readouterr().err
+    for name, p in load(tmp_path / "out").state_dict().items():
+        assert torch.equal(p, own[0].state_dict()[name]), name
+    subprocess.run([aft, "verify", str(tmp_path / "out")], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("change, wanted", [
+    (lambda rules: rules.pop("blocks.{i}.mlp.fc1.weight"),
+     "blocks.1.mlp.fc1.weight has no rule, expected shape [32, 8]; of that shape transposed: m.blocks.0.mlp.fc1."),
+    (lambda rules: rules["blocks.{i}.mlp.fc1.weight"].pop("transpose"),
+     "blocks.0.mlp.fc1.weight comes with shape [8, 32], expected shape [32, 8]"),
+    (lambda rules: rules.update({"norm.bias": "m.nrom.bias"}),
+     "norm.bias: the checkpoint has no m.nrom.bias; near: m.norm.bias"),
+    (lambda rules: rules.update({"norm.bias": {"from": "m.norm.bias", "part": [0, 3]}}),
+     "norm.bias: m.norm.bias has shape [8], expected one of 3 equal parts"),
+    (lambda rules: rules.update({"norm.bias": 5}), "norm.bias has no rule, expected the name of a tensor"),
+    (lambda rules: rules.update({"more.bias": "m.norm.bias"}), "more.bias is left over"),
+])
+def test_what_does_not_fit_is_told_with_what_would(own, change, wanted, tmp_path, capsys):
+    change(own[1])
+    (tmp_path / "rules.json").write_text(json.dumps(own[1]))
+    assert converted(tmp_path) == 2
+    assert wanted in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -227,6 +227,34 @@ def test_a_head_of_the_same_classes_is_kept(folder, tmp_path):
     torch.testing.assert_close(load(tmp_path / "run" / "model").head.weight, model.head.weight, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("mixer, more", [
+    ("attention", dict(pooling="class-token")), ("aft-full", dict(pooling="class-token")), ("aft-local", {}),
+    ("aft-full", dict(factorised=False))], ids=str)
+def test_positions_are_interpolated_for_another_size(mixer, more, folder, tmp_path):
+    model = tiny_model("image-classification", mixer, labels=["green", "red"], **more)
+    before = {name: p.clone() for name, p in model.named_parameters() if "pos_" in name}
+    model.resize((8, 8))
+    assert all(torch.allclose(p, before[name], atol=1e-6) for name, p in model.named_parameters() if "pos_" in name)
+    model.resize((16, 12), resize_to=20)
+    lead, after = int(hasattr(model, "cls_token")), dict(model.named_parameters())
+    assert model.config.resize_to == 20 and model.config.grid == (8, 6) and after["pos_embed"].shape[0] == 48 + lead
+    assert torch.equal(after["pos_embed"][:lead], before["pos_embed"][:lead])  # the class token has no place
+    # What rises goes on doing so, by half as much from place to place, along each axis by its own.
+    with torch.no_grad():
+        model.resize((8, 8))
+        rising = torch.arange(16.0).view(4, 4).T.flatten()[:, None].expand(16, 8)
+        model.pos_embed = torch.nn.Parameter(torch.cat([torch.zeros(lead, 8), rising]))
+        model.resize((16, 16))
+    grid = model.pos_embed[lead:].view(8, 8, 8)[:, :, 0].detach()
+    for slope, wanted in ((grid[5] - grid[2], 0.5), (grid[:, 5] - grid[:, 2], 2.0)):
+        torch.testing.assert_close(slope / 3, torch.full((8,), wanted), rtol=0.15, atol=0)
+    export(tiny_model("image-classification", mixer, labels=["green", "red"], **more), tmp_path / "start",
+           [np.zeros((8, 8, 3), np.uint8)])
+    assert images.main([folder, "--init", str(tmp_path / "start"), *TINY[8:], "--size", "12", "--run",
+                        str(tmp_path / "run")]) == 0
+    assert load(tmp_path / "run" / "model").config.size == (12, 12) and check(tmp_path / "run" / "model")[0] < 1e-5
+
+
 # ---- interruptions ---------------------------------------------------------------------------------------------------
 
 

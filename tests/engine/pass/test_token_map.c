@@ -21,6 +21,7 @@ struct scene {
     struct model_config config;
     struct engine_core core;
     float qkv[TOKENS + 1][STRIDE];
+    bool queries; /* are looked at, and lie where keys do else */
 };
 
 static void begin(struct scene *s, enum mixer_type type, uint32_t heads)
@@ -32,7 +33,7 @@ static void begin(struct scene *s, enum mixer_type type, uint32_t heads)
     assert_non_null(s->core.mixer);
     for (int t = 0; t <= TOKENS; t++)
         for (int i = 0; i < STRIDE; i++)
-            s->qkv[t][i] = 1000.0f; /* queries and values are not looked at */
+            s->qkv[t][i] = 1000.0f; /* what is not looked at */
     for (int t = 0; t <= TOKENS; t++)
         for (int c = 0; c < DIM; c++)
             s->qkv[t][DIM + c] = 0.0f;
@@ -41,13 +42,18 @@ static void begin(struct scene *s, enum mixer_type type, uint32_t heads)
 static void set_keys(struct scene *s, int first, int channel, const float keys[TOKENS])
 {
     for (int t = 0; t < TOKENS; t++)
-        s->qkv[first + t][DIM + channel] = keys[t];
+        s->qkv[first + t][(s->queries ? 0 : DIM) + channel] = keys[t];
 }
+
+/* In place of a head: all together. */
+#define ALL UINT32_MAX
 
 static void expect_map(const struct scene *s, size_t before, uint32_t head, const float want[TOKENS])
 {
     float got[TOKENS + 1] = {7.0f, 7.0f, 7.0f, 7.0f};
-    token_map(got, &s->core, &s->qkv[0][0], TOKENS + before, before, head);
+    const struct engine_map m = {
+        .layers = 1, .head = head == ALL ? 0 : head, .heads = head == ALL ? 0 : 1, .queries = s->queries, .out = got};
+    token_maps(&m, &s->core, 0, &s->qkv[0][0], TOKENS + before, before);
     for (int t = 0; t < TOKENS; t++)
         if (!(fabsf(got[t] - want[t]) < 1e-6f))
             fail_msg("patch %d is %g, expected %g", t, (double)got[t], (double)want[t]);
@@ -64,7 +70,7 @@ static void scalar_keys_are_weights_below_the_largest(void **state)
     set_keys(&s, 0, 1, (const float[]){100.0f, 100.0f, 100.0f});
     expect_map(&s, 0, 0, (const float[]){0.25f, 0.5f, 1.0f});
     expect_map(&s, 0, 1, (const float[]){1.0f, 1.0f, 1.0f});
-    expect_map(&s, 0, ENGINE_ALL_HEADS, (const float[]){0.625f, 0.75f, 1.0f}); /* the mean of both */
+    expect_map(&s, 0, ALL, (const float[]){0.625f, 0.75f, 1.0f}); /* the mean of both */
 }
 
 static void each_channel_is_a_key_where_there_are_no_heads(void **state)
@@ -74,7 +80,7 @@ static void each_channel_is_a_key_where_there_are_no_heads(void **state)
     begin(&s, MIXER_AFT_SIMPLE, 0);
     for (int c = 0; c < DIM; c++)
         set_keys(&s, 0, c, (const float[]){0.0f, LN2, c < 2 ? LN2 : -60.0f});
-    expect_map(&s, 0, ENGINE_ALL_HEADS, (const float[]){0.5f, 1.0f, 0.5f});
+    expect_map(&s, 0, ALL, (const float[]){0.5f, 1.0f, 0.5f});
     expect_map(&s, 0, 3, (const float[]){0.5f, 1.0f, 0.0f});
 }
 
@@ -98,7 +104,7 @@ static void lengths_that_are_alike_are_all_1(void **state)
     begin(&s, MIXER_SIMPLE_ATTENTION, 1);
     expect_map(&s, 0, 0, (const float[]){1.0f, 1.0f, 1.0f});
     set_keys(&s, 0, 1, (const float[]){-2.0f, 2.0f, 2.0f});
-    expect_map(&s, 0, ENGINE_ALL_HEADS, (const float[]){1.0f, 1.0f, 1.0f});
+    expect_map(&s, 0, ALL, (const float[]){1.0f, 1.0f, 1.0f});
 }
 
 /* sima: each channel counts as a share of its sum over the tokens: 0 1/2 1/2 and 0 1/4 3/4 of two of them. */
@@ -113,6 +119,33 @@ static void channels_count_alike_where_the_mixer_has_it_so(void **state)
     expect_map(&s, 0, 0, (const float[]){0.0f, second / third, 1.0f});
 }
 
+static void queries_are_seen_as_keys_are(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, MIXER_ATTENTION, 2);
+    s.queries = true;
+    set_keys(&s, 0, 2, (const float[]){3.0f, 0.0f, -6.0f});
+    set_keys(&s, 0, 3, (const float[]){4.0f, 1.0f, 8.0f});
+    expect_map(&s, 0, 1, (const float[]){4.0f / 9.0f, 0.0f, 1.0f});
+}
+
+/* The second of two blocks and its two heads, of which the map has both blocks. */
+static void each_map_has_its_place(void **state)
+{
+    struct scene s;
+    float got[2][2][TOKENS] = {{{0.0f}}};
+    const struct engine_map m = {.layer = 4, .layers = 2, .heads = 2, .out = got[0][0]};
+    (void)state;
+    begin(&s, MIXER_AFT_CONV, 2);
+    set_keys(&s, 0, 0, (const float[]){0.0f, LN2, 2 * LN2});
+    token_maps(&m, &s.core, 5, &s.qkv[0][0], TOKENS, 0);
+    for (int t = 0; t < TOKENS; t++) {
+        assert_true(got[0][0][t] == 0.0f && got[0][1][t] == 0.0f && got[1][1][t] == 1.0f);
+        assert_true(fabsf(got[1][0][t] - (const float[]){0.25f, 0.5f, 1.0f}[t]) < 1e-6f);
+    }
+}
+
 /* The class token, in front, is no patch: no map has it, and it takes nothing from a softmax; but sima's sums are over
  * all tokens. */
 static void tokens_in_front_are_no_patches(void **state)
@@ -124,7 +157,7 @@ static void tokens_in_front_are_no_patches(void **state)
         set_keys(&s, 1, c, (const float[]){0.0f, LN2, LN2});
         s.qkv[0][DIM + c] = 90.0f;
     }
-    expect_map(&s, 1, ENGINE_ALL_HEADS, (const float[]){0.5f, 1.0f, 1.0f});
+    expect_map(&s, 1, ALL, (const float[]){0.5f, 1.0f, 1.0f});
     begin(&s, MIXER_SIMA, 1);
     set_keys(&s, 1, 0, (const float[]){0.0f, 3.0f, 0.0f});
     set_keys(&s, 1, 1, (const float[]){0.0f, 0.0f, 3.0f});
@@ -140,6 +173,8 @@ int main(void)
         cmocka_unit_test(vector_keys_are_lengths_between_the_least_and_the_most),
         cmocka_unit_test(lengths_that_are_alike_are_all_1),
         cmocka_unit_test(channels_count_alike_where_the_mixer_has_it_so),
+        cmocka_unit_test(queries_are_seen_as_keys_are),
+        cmocka_unit_test(each_map_has_its_place),
         cmocka_unit_test(tokens_in_front_are_no_patches),
     };
     return cmocka_run_group_tests_name("token_map", tests, NULL, NULL);

@@ -1,6 +1,7 @@
-"""Make model directories of others: aft-train convert deit | dtype | quality.
+"""Make model directories of others: aft-train convert deit | state-dict | dtype | quality.
 
     deit      a DeiT or ViT checkpoint in timm's layout, as it is or as an AFT-conv to fine-tune
+    state-dict  a checkpoint of one's own, by a file of rules
     dtype     another precision of a model directory, with what it costs
     quality   what a model directory achieves on data, or two of them side by side
 """
@@ -8,11 +9,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import deit
+from . import deit, state_dict
 from .check import read_cases
 from .export import (CASES, DTYPES, INDEX, TENSORS, ModelError, assemble, check_target, export, load, read_config,
                      sample_inputs)
-from .model_config import ACTIVATIONS
+from .model_config import ACTIVATIONS, from_json
 from .quality import measure, read_data
 from .recipe import called
 
@@ -32,16 +33,17 @@ def read_labels(path):
 
 
 def convert_deit(args):
-    if args.to == "attention":
+    if args.to != "aft-conv":
         for key in ("conv_heads", "kernel"):
             if getattr(args, key) is not None:
-                raise ModelError(f"--{key.replace('_', '-')} {getattr(args, key)} is for --to aft-conv, not attention")
+                raise ModelError(f"--{key.replace('_', '-')} {getattr(args, key)} is for --to aft-conv, not {args.to}")
     target = check_target(args.out, args.overwrite)
     config, tensors = deit.vit(
-        deit.read_checkpoint(args.checkpoint), heads=args.heads, labels=args.labels and read_labels(args.labels),
-        size=args.size and tuple(args.size), mean=args.mean, std=args.std, resize_to=args.resize_to,
-        interpolation=args.interpolation, activation=args.activation, norm_eps=args.norm_eps)
-    if args.to == "attention":
+        deit.read_checkpoint(args.checkpoint), mixer="sima" if args.to == "sima" else "attention", heads=args.heads,
+        labels=args.labels and read_labels(args.labels), size=args.size and tuple(args.size), mean=args.mean,
+        std=args.std, resize_to=args.resize_to, interpolation=args.interpolation, activation=args.activation,
+        norm_eps=args.norm_eps)
+    if args.to != "aft-conv":
         model = assemble(config, tensors)
     else:
         model = deit.to_aft_conv(config, tensors, heads=args.conv_heads, kernel=args.kernel or 11, seed=args.seed)
@@ -52,6 +54,20 @@ def convert_deit(args):
           f"{args.dtype}")
     if args.to == "aft-conv":
         print("queries, keys and kernels are new: fine-tune it before it is served")
+
+
+def convert_state_dict(args):
+    check_target(args.out, args.overwrite)
+    try:
+        config = from_json(Path(args.config).read_bytes())
+    except OSError as e:
+        raise ModelError(f"{args.config}: {e.strerror}") from None
+    model, left = state_dict.mapped(config, deit.read_checkpoint(args.checkpoint), state_dict.read_rules(args.map))
+    if left:
+        print(f"{len(left)} tensors of the checkpoint are not used: {', '.join(left[:5])}{', ...' if left[5:] else ''}",
+              file=sys.stderr)
+    export(model, args.out, sample_inputs(config, args.seed), args.dtype, overwrite=args.overwrite)
+    print(f"{args.out}: {model.parameter_count():,} parameters as {args.dtype}")
 
 
 def extra_files(model_dir):
@@ -127,7 +143,7 @@ def at_least(least, most=1 << 62):
 
 def parser(prog="aft-train convert"):
     p = argparse.ArgumentParser(prog=prog, description=__doc__.splitlines()[0])
-    verbs = p.add_subparsers(required=True, metavar="deit|dtype|quality")
+    verbs = p.add_subparsers(required=True, metavar="deit|state-dict|dtype|quality")
 
     target = argparse.ArgumentParser(add_help=False)
     target.add_argument("--overwrite", action="store_true", help="replace OUT_DIR if it is a model directory")
@@ -135,8 +151,8 @@ def parser(prog="aft-train convert"):
     d = verbs.add_parser("deit", parents=[target], help="a DeiT or ViT checkpoint in timm's layout")
     d.add_argument("checkpoint", metavar="CHECKPOINT", help=".pth or .safetensors")
     d.add_argument("out", metavar="OUT_DIR", help="the model directory to write")
-    d.add_argument("--to", choices=("attention", "aft-conv"), default="attention",
-                   help="the same function, or an AFT-conv to fine-tune (attention)")
+    d.add_argument("--to", choices=("attention", "sima", "aft-conv"), default="attention",
+                   help="the same function, sima if it was trained with that, or an AFT-conv to fine-tune (attention)")
     d.add_argument("--dtype", choices=DTYPES, default="f32", help="precision that is stored (f32)")
     d.add_argument("--heads", type=at_least(1), help="heads of the checkpoint (dim / 64)")
     d.add_argument("--labels", metavar="FILE", help="the classes' names, one a line (class 0, class 1, ...)")
@@ -153,6 +169,17 @@ def parser(prog="aft-train convert"):
     d.add_argument("--seed", type=at_least(0, SEED_MAX), default=0,
                    help="of what is new in aft-conv, and of the cases (0)")
     d.set_defaults(run=convert_deit)
+
+    s = verbs.add_parser("state-dict", parents=[target], help="a checkpoint of one's own, by a file of rules",
+                         description=state_dict.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    s.add_argument("checkpoint", metavar="CHECKPOINT", help=".pt, .pth or .safetensors")
+    s.add_argument("out", metavar="OUT_DIR", help="the model directory to write")
+    s.add_argument("--map", metavar="RULES", required=True, help="the file of rules")
+    s.add_argument("--config", metavar="CONFIG", required=True,
+                   help="the model's config.json, as weights/FORMAT.md has it")
+    s.add_argument("--dtype", choices=DTYPES, default="f32", help="precision that is stored (f32)")
+    s.add_argument("--seed", type=at_least(0, SEED_MAX), default=0, help="of the cases (0)")
+    s.set_defaults(run=convert_state_dict)
 
     data = argparse.ArgumentParser(add_help=False)
     data.add_argument("--start", type=at_least(0), default=0, metavar="N", help="text: first byte to score (0)")

@@ -1,6 +1,7 @@
 """DeiT and other plain vision transformers in timm's layout -> the served tensors.
 
-As `attention`, the served model is the same function. As `aft-conv` it is what the AFT paper fine-tunes from a DeiT:
+As `attention`, or as `sima` where the checkpoint was trained with that, the served model is the same function. As
+`aft-conv` it is what the AFT paper fine-tunes from a DeiT:
 all is taken over but position embeddings, class token, queries and keys, and pictures are pooled by the mean.
 
 The tensors do not tell the number of heads, the activation, the epsilon of the norms or the normalisation of pictures:
@@ -30,6 +31,8 @@ NOT_SERVED = {
     r"attn_pool\..*": "pooling by attention",
     r"pre_logits\..*": "a layer before the head",
     r"patch_embed\.norm\..*": "a norm of the patches",
+    r"patch_embed\.proj\.\d+\..*": "patches made by several convolutions (XCiT's, and SimA's published models)",
+    r"blocks\.\d+\.local_mp\..*|cls_attn_blocks\..*": "local patch interaction, class attention (likewise)",
     r"blocks\.\d+\.attn\.(q_norm|k_norm|norm)\..*": "norms inside of attention",
     r"blocks\.\d+\.attn\.(q_bias|v_bias|relative_position.*)|.*rope.*|rel_pos.*": "relative or rotary positions",
     r"blocks\.\d+\.mlp\.(w12|w1|w2|w3|fc1_g|fc1_x|gate.*)\..*": "a gated MLP (SwiGLU)",
@@ -163,12 +166,13 @@ def grid_of(rows, class_token, patch, size):
                      f"{patch[0]} x {patch[1]}")
 
 
-def vit(state, *, heads=None, labels=None, size=None, mean=IMAGENET_MEAN, std=IMAGENET_STD, resize_to=None,
-        interpolation="bicubic", activation="gelu", norm_eps=1e-6):
+def vit(state, *, mixer="attention", heads=None, labels=None, size=None, mean=IMAGENET_MEAN, std=IMAGENET_STD,
+        resize_to=None, interpolation="bicubic", activation="gelu", norm_eps=1e-6):
     """A checkpoint in timm's vision transformer layout -> (ModelConfig, {served name: tensor}), the same function.
 
-    heads: d/64 by default; labels: "class 0" and so on by default; size: (H, W) where pictures are no squares;
-    resize_to: 256/224 of the shorter side by default, as DeiT does. Raises ModelError naming the tensor, ConfigError.
+    mixer: what it was trained with, attention or sima; heads: d/64 by default; labels: "class 0" and so on by default;
+    size: (H, W) where pictures are no squares; resize_to: 256/224 of the shorter side by default, as DeiT does. Raises
+    ModelError naming the tensor, ConfigError.
     """
     checkpoint = Checkpoint(state)
     kernel = checkpoint.take("patch_embed.proj.weight", (None, 3, None, None))
@@ -207,7 +211,7 @@ def vit(state, *, heads=None, labels=None, size=None, mean=IMAGENET_MEAN, std=IM
     if labels is not None and len(labels) != len(head):
         raise ModelError(f"{len(labels)} labels for a head of {len(head)} classes, expected one for each")
     config = ModelConfig(
-        "image-classification", dim=dim, depth=depth, mixer=MixerConfig("attention", heads=heads),
+        "image-classification", dim=dim, depth=depth, mixer=MixerConfig(mixer, heads=heads),
         mlp_ratio=-(-hidden // dim), activation=activation, norm_eps=norm_eps,
         pooling="mean" if token is None else "class-token",
         labels=labels or [f"class {i}" for i in range(len(head))], size=size, patch=patch, mean=tuple(mean),

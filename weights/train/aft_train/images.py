@@ -236,10 +236,12 @@ def shape_of(args, preset):
 def starting_model(args, shape, labels):
     """The Model to train: --init's with a head for these labels, or a fresh one. Raises TrainError, ValueError."""
     if args.init:
-        clash = given(args, MODEL_OPTIONS)
+        clash = [key for key in given(args, MODEL_OPTIONS) if key not in ("size", "resize_to")]
         if clash:
             raise TrainError(f"{flag(clash[0])} is for a fresh model, expected --init {args.init} without it")
         model = quality.load_for(args.init, "image-classification").train()
+        if args.size or args.resize_to:
+            model.resize((args.size,) * 2 if args.size else model.config.size, args.resize_to)
         if sorted(model.config.labels) != sorted(labels):
             print(f"a fresh head: {args.init} has {len(model.config.labels)} other classes", file=sys.stderr)
         model.relabel(labels)

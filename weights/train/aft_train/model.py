@@ -85,6 +85,26 @@ class Model(nn.Module):
         for i, block in enumerate(self.blocks):
             block.dropout, block.drop_path = dropout, drop_path * i / max(1, len(self.blocks) - 1)
 
+    def resize(self, size, resize_to=None):
+        """Make a classifier of pictures one of pictures of another size, (H, W): what it has learnt of positions is
+        interpolated over their grid, bicubically as DeiT's is; biases by offset stay. Raises ConfigError."""
+        old = self.config
+        resize_to = resize_to or round((old.resize_to or min(old.size)) * min(size) / min(old.size))
+        self.config = replace(old, size=size, resize_to=resize_to)
+        lead = old.tokens - old.grid[0] * old.grid[1]  # a class token
+
+        def over_grid(rows):
+            body = rows[lead:].T.reshape(1, -1, *old.grid)
+            body = F.interpolate(body, self.config.grid, mode="bicubic", align_corners=False)
+            return torch.cat([rows[:lead], body.flatten(2)[0].T])
+
+        for module in self.modules():
+            for name, p in list(module._parameters.items()):
+                if name in ("pos_embed", "pos_u", "pos_v", "pos_bias"):
+                    rows = over_grid(p.detach())
+                    setattr(module, name, nn.Parameter(over_grid(rows.T).T if name == "pos_bias" else rows))
+        self.confine()
+
     def relabel(self, labels):
         """Make a classifier one of these labels: with a fresh head, unless they are those it has, in any order."""
         had = self.config.labels
