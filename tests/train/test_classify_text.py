@@ -101,14 +101,36 @@ def test_tables_have_a_text_and_a_label_in_each_row(name, content, columns, tmp_
 
 
 @pytest.mark.parametrize("name, content, wanted", [
-    ("t.txt", "x", "is no folder of folders of texts"), ("t.csv", "text,tag\na,b\n", "row 1 has not both"),
-    ("t.jsonl", '{"text": 1.5, "label": "a"}\n', "row 1 has not both"),
-    ("t.jsonl", '{"text": "a", "label": "a"}\n{\n', "row 2 has not both"),
+    ("t.txt", "x", "is no folder of folders of texts"), ("t.csv", "text,tag\na,b\n", "row 1 has not all of"),
+    ("t.jsonl", '{"text": 1.5, "label": "a"}\n', "row 1 has not all of"),
+    ("t.jsonl", '{"text": "a", "label": "a"}\n{\n', "row 2 has not all of"),
     ("t.csv", "text,label\n", "has no texts with labels")])
 def test_tables_that_cannot_be_used_are_named(name, content, wanted, tmp_path):
     (tmp_path / name).write_text(content)
     with pytest.raises(CorpusError, match=wanted):
         read_texts(tmp_path / name)
+
+
+def test_two_texts_that_are_to_be_matched_are_joined(tmp_path):
+    """Simpletron, section 4.1, as one text. What is longer than half of what the model sees is cut in each."""
+    (tmp_path / "t.tsv").write_text("one\tother\tlabel\nabcdef\tgh\tsame\n")
+    texts = read_texts(tmp_path / "t.tsv", ("one", "other", "label"), half=4)
+    assert texts.classes == ["same"] and texts.texts[0].tobytes() == b"abcd\x1egh"
+
+
+def test_pairs_of_texts_are_told_apart(tmp_path, aft):
+    """Whether two texts begin with the same letter, which neither says alone."""
+    rng = np.random.default_rng(5)
+    rows = [(a, b, int(a[0] == b[0])) for a, b in (("".join(rng.choice(list("ab"), 2)) for _ in range(2))
+                                                   for _ in range(400))]
+    (tmp_path / "t.csv").write_text("a,b,same\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
+    more = ["--columns", "a,b,same", "--mixer", "simple-attention", "--context", "16", "--depth", "2", "--dim", "32",
+            "--batch", "16", "--steps", "300", "--lr", "3e-3", "--dropout", "0"]
+    assert classify_text.main([str(tmp_path / "t.csv"), *TINY, *more, "--run", str(tmp_path / "run")]) == 0
+    told = subprocess.run([aft, "classify", str(tmp_path / "run" / "model"), "-"], input=b"ab\x1eaa", check=True,
+                          capture_output=True)
+    assert told.stdout.split()[1] == b"1" and float(told.stdout.split()[0]) > 0.9
+    assert classify_text.main([str(tmp_path), *TINY, "--columns", "a,b,same", "--run", str(tmp_path / "r")]) == 2
 
 
 def test_a_label_that_was_not_learnt_is_named(folder, tmp_path):
@@ -197,7 +219,8 @@ def test_a_softmax_model_learns_from_the_frozen_projections_of_another(folder, t
     (["--mixer", "aft-full", "--rank", "-1"], "--rank is -1, expected 0 or more"),
     (["--schedule", "root", "--decay", "0.5"], "--decay 0.5 is of a line"),
     (["--aft", "/nowhere"], "--aft /nowhere is no program"),
-    (["--columns", "text"], "--columns is text, expected two names"), (["--freeze", "w"], "--freeze w: no tensor"),
+    (["--columns", "text"], "--columns is text, expected two names, TEXT,LABEL, or three"),
+    (["--freeze", "w"], "--freeze w: no tensor"),
     (["--context", "0"], "input.context is 0"), (["--batch", "1000"], "has 108 texts to learn, fewer than a batch"),
     (["--init", "weights/models/cifar10-sima"], "is for image-classification"),
     (["--mixer", "aft-conv", "--norm", "l2"], "--norm l2 is for sima, not for aft-conv")])

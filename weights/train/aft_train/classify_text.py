@@ -1,6 +1,7 @@
 """Train a text classifier: aft-train classify-text TEXTS --minutes 2, or --run FOLDER.
 
-TEXTS is a folder with a folder of texts for each label, or a .csv, .tsv or .jsonl with a text and a label in each row.
+TEXTS is a folder with a folder of texts for each label, or a .csv, .tsv or .jsonl with a text, or two to be matched,
+and a label in each row.
 Models are what Fastformer, Simpletron and SimA were measured as on text: any mixer, a class token or mean or additive
 pooling, layers and values shared or not. Texts of a batch differ in length; what is beyond one's end is hidden.
 """
@@ -35,7 +36,8 @@ VALID_SHARE, HELD_OUT_LEAST = 0.1, 10  # of the texts, where none are named for 
 def parser(prog="aft-train classify-text"):
     p = argparse.ArgumentParser(prog=prog, description="Train a text classifier.")
     p.add_argument("texts", help="a folder of a folder of texts for each label, or a .csv, .tsv or .jsonl")
-    p.add_argument("--columns", default="text,label", metavar="TEXT,LABEL", help="of a table (text,label)")
+    p.add_argument("--columns", default="text,label", metavar="TEXT[,TEXT],LABEL",
+                   help="of a table, with two texts where these are to be matched (text,label)")
     p.add_argument("--valid", metavar="TEXTS", help="texts to watch the run with (default: a tenth, left out)")
     p.add_argument("--valid-limit", type=int, default=2000, metavar="N", help="watch it with N of them (2000)")
     p.add_argument("--test", metavar="TEXTS", help="texts to measure the finished model on")
@@ -100,13 +102,17 @@ def train(args):
     shape, recipe = PRESETS[args.preset]
     shape, recipe = settle_shape(shape, args), recipe_of(args, recipe)
     columns = args.columns.split(",")
-    if len(columns) != 2:
-        raise TrainError(f"--columns is {args.columns}, expected two names, TEXT,LABEL")
-    source = read_texts(args.texts, columns)
-    held = read_texts(args.valid, columns, source.classes) if args.valid else None
+    if not 2 <= len(columns) <= 3:
+        raise TrainError(f"--columns is {args.columns}, expected two names, TEXT,LABEL, or three, TEXT,TEXT,LABEL")
+    if len(columns) == 3 and os.path.isdir(args.texts):
+        raise TrainError(f"--columns {args.columns} is of a table, and {args.texts} is a folder")
+    most = shape["context"] - (shape["pooling"] == "class-token")
+    read = functools.partial(read_texts, columns=columns, half=(most - 1) // 2)
+    source = read(args.texts)
+    held = read(args.valid, classes=source.classes) if args.valid else None
     if held is None:
         source, held = hold_out(source, recipe.seed)
-    test = read_texts(args.test, columns, source.classes) if args.test else None
+    test = read(args.test, classes=source.classes) if args.test else None
     if len(source.classes) < 2:
         raise TrainError(f"{args.texts} has the label {source.classes[0]} alone, expected two or more to tell apart")
     if len(source) < recipe.batch:
@@ -117,7 +123,6 @@ def train(args):
     config = ModelConfig("text-classification", labels=source.classes, context=shape["context"],
                          pooling=shape["pooling"], mixer=mixer_of(shape, 1, heads=4, kernel=15, window=32),
                          **block_options(shape))
-    most = config.context - (config.pooling == "class-token")
     if most < 1:
         raise TrainError(f"--context is {config.context}, expected 2 or more: a class token takes one")
     if not 0 <= shape["crop"] <= most:

@@ -11,6 +11,7 @@ import torch
 from .corpus import BYTES_MAX, CorpusError
 from .model_config import is_label
 
+PAIR = b"\x1e"  # stands between two texts that are to be matched: ASCII's record separator, which texts hardly have
 TABLES = {".csv": ",", ".tsv": "\t", ".jsonl": None}  # suffix -> what stands between columns
 csv.field_size_limit(1 << 24)
 
@@ -45,20 +46,24 @@ def json_row(line):
         return None
 
 
-def from_table(path, columns):
-    """(label, text) of the rows of a .csv, .tsv or .jsonl with columns of these names, text and label."""
+def from_table(path, columns, half):
+    """(label, text) of the rows of a .csv, .tsv or .jsonl with columns of these names, one or two texts and the label.
+    Of two, each has `half` bytes at most, and PAIR is between them."""
     with open(path, newline="", encoding="utf-8-sig") as f:
         between = TABLES[path.suffix]
         rows = csv.DictReader(f, delimiter=between) if between else (json_row(line) for line in f if line.strip())
         for number, row in enumerate(rows, 1):
             values = [row.get(column) if isinstance(row, dict) else None for column in columns]
             if not all(isinstance(value, (str, int)) for value in values):
-                raise CorpusError(f"{path}: row {number} has not both {columns[0]!r} and {columns[1]!r}")
-            yield str(values[1]), np.frombuffer(str(values[0]).encode("utf-8", "surrogatepass"), np.uint8)
+                raise CorpusError(f"{path}: row {number} has not all of {', '.join(map(repr, columns))}")
+            *texts, label = (str(value) for value in values)
+            texts = [text.encode("utf-8", "surrogatepass") for text in texts]
+            yield label, np.frombuffer(texts[0] if len(texts) == 1 else PAIR.join(t[:half] for t in texts), np.uint8)
 
 
-def read_texts(path, columns=("text", "label"), classes=None):
-    """Texts of a folder or table. classes: those that there may be, in their order; None: what there is, sorted.
+def read_texts(path, columns=("text", "label"), classes=None, half=None):
+    """Texts of a folder or table. classes: those that there may be, in their order; None: what there is, sorted; half:
+    of pairs, see from_table.
 
     Empty texts are left out. Raises CorpusError.
     """
@@ -66,7 +71,7 @@ def read_texts(path, columns=("text", "label"), classes=None):
     if path.is_file() and path.suffix not in TABLES:
         raise CorpusError(f"{path} is no folder of folders of texts, expected one, or {', '.join(TABLES)}")
     try:
-        for label, text in from_folder(path) if path.is_dir() else from_table(path, columns):
+        for label, text in from_folder(path) if path.is_dir() else from_table(path, columns, half):
             size += len(text)
             if size > BYTES_MAX:
                 raise CorpusError(f"{path}: has more than {BYTES_MAX} bytes of text")
