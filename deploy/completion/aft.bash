@@ -184,6 +184,8 @@ _aft_verb() {
         arguments='model file'
         options='-h --help
             --confusion=file
+            --size=text
+            --tokens-max=text
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
             --json' ;;
