@@ -98,7 +98,7 @@ int cli_explain(int argc, char **argv)
     struct remote remote = {0};
     const struct cli_option options[] = {
         {"output", CLI_TEXT, (void *)&run.out.path, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
-        {"view", CLI_TEXT, (void *)&run.request.view, 0, 0, "VIEW", "keys or tokens, whichever there is",
+        {"view", CLI_TEXT, (void *)&run.request.view, 0, 0, "VIEW", "keys or tokens",
          "what to draw: keys, tokens, queries or biases"},
         {"layer", CLI_TEXT, (void *)&run.request.layer, 0, 0, "N", "the last; for biases, each",
          "block to look at, counted from 0, or each"},
