@@ -105,7 +105,7 @@ int cli_explain(int argc, char **argv)
         {"head", CLI_TEXT, (void *)&run.request.head, 0, 0, "N", "all together; for biases, each",
          "head to look at, counted from 0, or each"},
         {"row", CLI_TEXT, (void *)&run.request.row, 0, 0, "N", "the middle one",
-         "of biases by pairs of patches: those of the patches of that row"},
+         "of biases by pairs of patches: all of that row"},
         {"side", CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "512; of biases, what shows them",
          "longer side of the PNG in pixels"},
         CLI_SIZE_OPTIONS(&run.with) CLI_OUTPUT_JSON_OPTION(&run.out) CLI_ENGINE_OPTIONS(&run.with)
