@@ -1,6 +1,6 @@
 # Benchmarks: commands, never timed tests; included by the Makefile. tests/bench/RESULTS.md has what they said.
 
-.PHONY: deps-bench deps-peers bench bench-mixers bench-http bench-beside bench-sessions bench-builds bench-peers
+.PHONY: deps-bench deps-peers bench bench-mixers bench-papers bench-http bench-beside bench-sessions bench-builds bench-peers
 
 DEPS_BENCH := libcmocka-dev python3 # the former for what tests/bench shares with the tests
 DEPS_PEERS := g++ python3-dev # torch.compile writes C++
@@ -23,6 +23,10 @@ bench: deps-bench ## how fast this machine is, and what of that the shipped mode
 bench-mixers: deps-bench ## what each token mixer costs, at 256, 1024 and 4096 bytes
 	+@$(BUILD) programs
 	@tests/bench/mixers.py
+
+bench-papers: deps-bench ## what each mixer costs as its input grows, beside softmax: time, peak memory, a chart (30 minutes)
+	+@$(BUILD) programs
+	@tests/bench/papers.py $(PAPERS_FLAGS)
 
 bench-http: deps-bench ## what 64 streams through HTTP reach of what they reach in the process, and what a long prompt does to them
 	+@$(BUILD) programs build/tests/bench/streams
