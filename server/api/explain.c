@@ -91,7 +91,7 @@ static enum status explain_fill(struct job *j, uint32_t i, const struct picture 
         st = explain_backdrop(&s->backdrop, &s->box, whole, s->what.side, err);
     if (st != OK)
         return st;
-    j->work.retained = 6 * drawn_pixels(s);
+    j->work.retained = 6 * drawn_pixels(s) + in->map_values * sizeof(float);
     return classify_note_input(j, i, whole, f, err);
 }
 
