@@ -19,9 +19,9 @@ enum engine_precision { ENGINE_PRECISIONS(X) ENGINE_PRECISION_COUNT };
 #define ENGINE_CONTEXT_UNLIMITED UINT32_MAX
 
 /* Learnt position biases are tiles of [height, width], for each layer, one for each of `heads`; heads is 0 if there are
- * none. aft-conv: the kernel; 1 x K for texts. aft-full, aft-local: one for all channels, what a token gives
- * each patch (the class token left out), or what the middle one of a text gives each byte; causal, what the last token gives it and those before, up to the
- * window's end, in the order of positions. */
+ * none. aft-conv: the kernel; 1 x K for texts. aft-full, aft-local: one for all channels, what a token gives each patch
+ * (the class token left out), or what the middle one of a text gives each byte; causal, what the last token gives it
+ * and those before, up to the window's end, in the order of positions. */
 struct engine_biases {
     uint32_t layers, heads, height, width;
     bool by_position; /* of pairs of a picture's patches: there is a tile for each, row by row, in place of heads */
