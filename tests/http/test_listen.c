@@ -65,6 +65,7 @@ static void several_addresses_are_served(void **state)
 {
     (void)state;
     daemon_start(&aftd, (const char *const[]){"--listen-address=127.0.0.2, 127.0.0.1", NULL});
+    daemon_await_log(&aftd, "listening on http://127.0.0.2:");
     char *log = daemon_log(&aftd);
     const char *second = strstr(log, "listening on http://127.0.0.2:");
     assert_non_null(second);

@@ -84,11 +84,11 @@ void daemon_await_log(const struct daemon *d, const char *what)
     for (const int64_t end = test_now_ms() + HANG_MS;; test_sleep_ms(STEP_MS)) {
         char *log = daemon_log(d);
         const bool said = strstr(log, what) != NULL;
+        if (!said && test_now_ms() > end)
+            fail_msg("the log does not say \"%s\":\n%s", what, log);
         free(log);
         if (said)
             return;
-        if (test_now_ms() > end)
-            fail_msg("the log does not say \"%s\"", what);
     }
 }
 
