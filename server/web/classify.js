@@ -13,14 +13,15 @@ const LABELS = 5;
 
 // The views that X-Explain-View names, in words; brightness is relative to the largest value in the picture.
 const VIEWS = {
-    keys: "Weight of each patch’s key in the last layer: violet is zero, yellow the largest.",
-    tokens: "Size of each patch’s key in the last layer: violet is zero, yellow the largest.",
+    keys: "Weight of each patch’s key",
+    tokens: "Size of each patch’s key",
 };
 
 const HINT = "Labels appear here.";
 const panel = document.getElementById("classify");
 const choices = panel.querySelector(".models");
 const explain = panel.querySelector(".explain");
+const layers = panel.querySelector(".layers");
 const results = panel.querySelector(".results");
 const turn = new Turn();
 let shown = null; // the picture that the results are about
@@ -55,7 +56,8 @@ async function showLabels(card, model, signal) {
 
 async function showMap(card, model, signal) {
     const response = await sendPicture(mapPath(model), picture.blob, signal, sayLoading);
-    const view = VIEWS[response.headers.get("X-Explain-View")] ?? "";
+    const where = response.headers.get("X-Explain-Layer") === "each" ? "each layer, the first at the top" : "the last layer";
+    const view = `${VIEWS[response.headers.get("X-Explain-View")]} in ${where}: violet is zero, yellow the largest.`;
     const image = make("img", { alt: `The picture as ${model} sees it. ${view}` });
     image.src = URL.createObjectURL(await response.blob());
     image.addEventListener("load", () => URL.revokeObjectURL(image.src));
@@ -71,7 +73,7 @@ function clearStale(models) {
 
 const chosen = () => [...choices.querySelectorAll("input:checked")].map(({ value }) => value);
 const labelsPath = (model) => withQuery("classify", { model, top_k: LABELS });
-const mapPath = (model) => withQuery("explain", { model });
+const mapPath = (model) => withQuery("explain", layers.checked ? { model, layer: "each" } : { model });
 
 function classifyFiles(models) {
     showError(panel, null);
@@ -128,7 +130,7 @@ export function setModels() {
 }
 
 choices.addEventListener("change", classify);
-explain.addEventListener("change", classify);
+for (const choice of [explain, layers]) choice.addEventListener("change", classify);
 offerCommand(panel, () => {
     const names = files.length > 0 ? files.map(({ name }) => name) : [picture.name ?? "picture.jpg"];
     const isExplained = explain.checked && files.length === 0;

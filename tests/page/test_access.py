@@ -36,8 +36,9 @@ def tab_through(page, count):
 
 def test_the_keyboard_goes_in_the_order_of_reading(visit):
     page = visit()
-    assert tab_through(page, 9) == ["Skip to the content", "Classify", "Choose…", "Sample", "cifar10-aft-conv",
-                                    "cifar10-sima", "Show what the model looks at", "Show as curl", "Pause"]
+    assert tab_through(page, 10) == ["Skip to the content", "Classify", "Choose…", "Sample", "cifar10-aft-conv",
+                                     "cifar10-sima", "Show what the model looks at", "in each layer", "Show as curl",
+                                     "Pause"]
     page.get_by_role("tab", name="Classify").focus()
     page.keyboard.press("ArrowRight")
     assert page.evaluate(FOCUSED) == "Write" and page.url.endswith("#/generate")

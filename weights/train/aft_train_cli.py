@@ -18,6 +18,7 @@ VERBS = {  # verb -> (module, what it does)
     "listops": ("listops", "write ListOps, expressions whose value is their label, as texts to classify"),
     "compare": ("compare", "train text classifiers of several mixers with one budget, and tell their figures"),
     "convert": ("convert", "make models of checkpoints of others, change a model's precision, measure its quality"),
+    "offsets": ("offsets", "draw what a classifier of pictures by attention gives to each offset"),
     "check": ("check", "run a model's cases through PyTorch"),
 }
 USAGE = "usage: aft-train COMMAND ...\n\n" + "".join(f"  {verb:<15}{what}\n" for verb, (_, what) in VERBS.items())
