@@ -55,8 +55,15 @@ static void take_mail(const struct http_loop *l)
     }
 }
 
+static void poll_no_listeners(struct http_loop *l)
+{
+    l->listens = false;
+    for (size_t i = 0; i < l->http->listeners.count; i++)
+        (void)epoll_ctl(l->poll_fd, EPOLL_CTL_DEL, l->http->listeners.all[i].fd, NULL);
+}
+
 /* No connection can be accepted, mostly for lack of descriptors or memory: a listening socket stays readable, and
- * polling it would spin. */
+ * polling it would spin. They are polled again when the pause is over, however late that is seen. */
 static void pause_accepting(struct http_loop *l, int why)
 {
     const uint64_t now_ns = clock_now_ns();
@@ -64,6 +71,7 @@ static void pause_accepting(struct http_loop *l, int why)
         log_warning("cannot accept connections: %s", strerror(why));
     l->accept_failed_ns = now_ns;
     l->accepts_again_ns = now_ns + ACCEPT_PAUSE_MS * CLOCK_NS_PER_MS;
+    poll_no_listeners(l);
 }
 
 /* A pause that is over is forgotten: if there is still no room, the next connection begins another. */
@@ -120,19 +128,19 @@ bool http_poll_lingering(struct http_loop *l, size_t at)
 
 /* A new connection wakes one of the loops that sleep: the one that has waited longest, as each takes its place anew
  * when it has accepted. */
-static void poll_listener(struct http_loop *l, size_t listener, bool wanted)
+static void poll_listener(struct http_loop *l, size_t listener)
 {
     const int fd = l->http->listeners.all[listener].fd;
     (void)epoll_ctl(l->poll_fd, EPOLL_CTL_DEL, fd, NULL);
-    if (wanted && !poll_too(l, fd, (uint32_t)(POLL_LISTENERS + listener), EPOLLIN | EPOLLEXCLUSIVE))
+    if (!poll_too(l, fd, (uint32_t)(POLL_LISTENERS + listener), EPOLLIN | EPOLLEXCLUSIVE))
         pause_accepting(l, errno);
 }
 
-static void poll_listeners(struct http_loop *l, bool wanted)
+static void poll_listeners(struct http_loop *l)
 {
-    l->listens = wanted;
-    for (size_t i = 0; i < l->http->listeners.count; i++)
-        poll_listener(l, i, wanted);
+    l->listens = true;
+    for (size_t i = 0; i < l->http->listeners.count && l->listens; i++)
+        poll_listener(l, i);
 }
 
 /* Accept no more. The last loop to do so takes what has connected before, whose requests may be on their way and would
@@ -144,7 +152,7 @@ static void give_up_listening(struct http_loop *l)
     if (l->refuses_ns != 0)
         return;
     l->refuses_ns = clock_now_ns();
-    poll_listeners(l, false);
+    poll_no_listeners(l);
     if (atomic_fetch_sub(&h->listening, 1) != 1)
         return;
     for (size_t i = 0; i < h->listeners.count; i++)
@@ -180,7 +188,8 @@ static void take_event(struct http_loop *l, uint32_t number)
         http_read_lingering(l, number - POLL_LINGERS);
     else if (number >= POLL_LISTENERS && l->listens) {
         (void)accept_from(l, number - POLL_LISTENERS);
-        poll_listener(l, number - POLL_LISTENERS, true);
+        if (l->listens)
+            poll_listener(l, number - POLL_LISTENERS);
     } /* the libraries look for themselves */
 }
 
@@ -190,8 +199,8 @@ static void *serve(void *arg)
     struct http *h = l->http;
     struct epoll_event events[POLL_MAX];
     while (!atomic_load(&h->ends)) {
-        if (may_accept(l) != l->listens)
-            poll_listeners(l, !l->listens);
+        if (!l->listens && may_accept(l))
+            poll_listeners(l);
         const int count = epoll_wait(l->poll_fd, events, POLL_MAX, idle_ms(l));
         for (int i = 0; i < count; i++)
             take_event(l, events[i].data.u32);
