@@ -20,9 +20,9 @@ enum status model_load(struct model **ret, const char *dir, model_warning *warn,
 /* The same for a folder whose name is not the model's, which is `name` [1 .. MODEL_NAME_MAX bytes]. */
 enum status model_load_as(struct model **ret, const char *name, const char *dir, model_warning *warn, void *arg,
                           struct error *err);
-/* Free the tensors' memory once an engine has packed them; config, name and the list of tensors stay. */
 /* The most bytes that a text has at once: the context, of which a class token takes one. Before model_drop_weights. */
 uint32_t model_text_max(const struct model *m);
+/* Free the tensors' memory once an engine has packed them; config, name and the list of tensors stay. */
 void model_drop_weights(struct model *m);
 void model_free(struct model *m); /* NULL is a no-op */
 

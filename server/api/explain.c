@@ -101,16 +101,8 @@ static enum status postprocess_maps(struct job *j, struct error *err)
     const struct model_config *c = &j->model->model->config;
     const struct classify_job *classified = classify_job_of(j);
     const struct picture_input *in = &classified->in.list[0];
-    const struct sheet sheet = {.maps = classified->map,
-                                .layers = s->what.layers,
-                                .heads = s->what.heads > 0 ? s->what.heads : 1,
-                                .down = in->height / c->patch[0],
-                                .across = in->width / c->patch[1]};
-    enum status st = OK;
-    if (explain_is_sheet(&s->what))
-        st = draw_sheet(&s->backdrop, &sheet, s->what.side, err);
-    else
-        draw_map(&s->backdrop, &s->box, classified->map, sheet.down, sheet.across);
+    enum status st = explain_draw(&s->backdrop, &s->box, &s->what, classified->map, in->height / c->patch[0],
+                                  in->width / c->patch[1], err);
     if (st == OK)
         st = png_encode(&s->png, &s->png_bytes, &s->backdrop, err);
     picture_clear(&s->backdrop);
@@ -191,11 +183,13 @@ static enum status plan_map(struct request *x, const char *size, const struct mu
     if (st != OK)
         return st;
     struct picture_inputs *source = &classify_job_of(&x->job)->in;
-    source->options.longer = s->what.side;
     k->postprocess = postprocess_maps;
-    k->preprocess_ns = NS_BACKDROP * drawn;
-    k->preprocess_bytes = 6 * drawn;
     k->postprocess_ns = NS_DRAWN * drawn;
+    k->preprocess_bytes = 6 * drawn;
+    if (!explain_is_sheet(&s->what)) {
+        source->options.longer = s->what.side;
+        k->preprocess_ns = NS_BACKDROP * drawn;
+    }
     st = picture_inputs_init(source, x, explain_fill, size, err);
     if (st == OK)
         st = request_picture_add(source, given, err);
@@ -208,6 +202,7 @@ static enum status plan_biases(struct request *x, struct error *err)
         return ERR_NOMEM;
     x->job.work.postprocess = postprocess_biases;
     x->job.work.postprocess_bytes = 6 * drawn_pixels(x->state);
+    x->job.work.postprocess_ns = NS_DRAWN * drawn_pixels(x->state);
     return OK;
 }
 

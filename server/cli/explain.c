@@ -34,20 +34,12 @@ static int draw_explained(struct picture *ret, const struct explain_run *run, co
         free(maps);
         return code;
     }
-    const struct sheet sheet = {.maps = maps,
-                                .layers = what->layers,
-                                .heads = what->heads > 0 ? what->heads : 1,
-                                .down = fit.height / c->patch[0],
-                                .across = fit.width / c->patch[1]};
-    enum status st;
-    if (explain_is_sheet(what)) {
-        st = draw_sheet(ret, &sheet, what->side, &err);
-    } else {
-        struct picture_box box = picture_crop_box(picture, fit.resize_to, fit.width, fit.height);
+    struct picture_box box = picture_crop_box(picture, fit.resize_to, fit.width, fit.height);
+    enum status st = OK;
+    if (!explain_is_sheet(what))
         st = explain_backdrop(ret, &box, picture, what->side, &err);
-        if (st == OK)
-            draw_map(ret, &box, maps, sheet.down, sheet.across);
-    }
+    if (st == OK)
+        st = explain_draw(ret, &box, what, maps, fit.height / c->patch[0], fit.width / c->patch[1], &err);
     free(maps);
     return st == OK ? CLI_OK : cli_fail_error(&err);
 }

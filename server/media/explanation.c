@@ -97,6 +97,9 @@ static enum status resolve_row(struct explanation *x, const char *row, const str
                                const struct engine_biases *shape, struct error *err)
 {
     uint32_t at = shape->height / 2;
+    if (row != NULL && x->view != EXPLAIN_BIASES)
+        return error_set_param(err, ERR_ARGUMENT, "row", "\"row\" is \"%s\"; expected none but with the view biases",
+                               json_quote(row).text);
     if (x->view != EXPLAIN_BIASES || !shape->by_position)
         return row == NULL ? OK
                            : error_set_param(err, ERR_ARGUMENT, "row",
@@ -165,6 +168,21 @@ struct sheet explain_biases(const struct explanation *x, const struct engine *e)
                           .heads = x->heads,
                           .down = shape.height,
                           .across = shape.width};
+}
+
+enum status explain_draw(struct picture *onto, const struct picture_box *box, const struct explanation *x,
+                         const float *maps, uint32_t down, uint32_t across, struct error *err)
+{
+    if (!explain_is_sheet(x)) {
+        draw_map(onto, box, maps, down, across);
+        return OK;
+    }
+    struct sheet s = {.maps = maps, .layers = x->layers, .heads = x->heads, .down = down, .across = across};
+    if (x->heads <= 1) { /* layers side by side, in as many rows as heads would be */
+        s.layers = 1;
+        s.heads = x->layers;
+    }
+    return draw_sheet(onto, &s, x->side, err);
 }
 
 /* The shorter side beside a longer one of `side` pixels, at least one. */

@@ -40,7 +40,7 @@ bool explain_wants_biases(const struct explain_request *r);
 bool explain_is_sheet(const struct explanation *x);
 
 /* Fill in what was not said: keys or tokens, as the model has them; the last layer and all heads together, for biases
- * each layer and head; EXPLAIN_SIDE_DEFAULT, of a sheet more if that is less than two pixels a cell. *ret is set only
+ * each layer and head; EXPLAIN_SIDE_DEFAULT, of biases more if that is less than two pixels a cell. *ret is set only
  * on OK. Errors: ERR_ARGUMENT naming the parameter, its value and what was expected. */
 enum status explain_resolve(struct explanation *ret, const struct explain_request *r, const struct model *m,
                             const struct engine *e, struct error *err);
@@ -52,6 +52,11 @@ enum status explain_maps(struct engine_map *ret, size_t *values, const struct ex
 
 /* The sheet of position biases. */
 struct sheet explain_biases(const struct explanation *x, const struct engine *e);
+
+/* Draw maps [layers, heads, down, across] as explain_maps wants them: a single one over its picture's backdrop and box,
+ * several as a sheet, for which *onto is made. picture_clear *onto. Errors: those of draw_sheet. */
+enum status explain_draw(struct picture *onto, const struct picture_box *box, const struct explanation *x,
+                         const float *maps, uint32_t down, uint32_t across, struct error *err);
 
 /* The picture as it is drawn on, with its longer side `side`; `box`, a part of the whole picture, is scaled likewise.
  * picture_clear *ret, which is set only on OK. Errors: ERR_NOMEM. */

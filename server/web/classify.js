@@ -56,7 +56,7 @@ async function showLabels(card, model, signal) {
 
 async function showMap(card, model, signal) {
     const response = await sendPicture(mapPath(model), picture.blob, signal, sayLoading);
-    const where = response.headers.get("X-Explain-Layer") === "each" ? "each layer, the first at the top" : "the last layer";
+    const where = response.headers.get("X-Explain-Layer") === "each" ? "each layer, the first at the left" : "the last layer";
     const view = `${VIEWS[response.headers.get("X-Explain-View")]} in ${where}: violet is zero, yellow the largest.`;
     const image = make("img", { alt: `The picture as ${model} sees it. ${view}` });
     image.src = URL.createObjectURL(await response.blob());
@@ -130,7 +130,8 @@ export function setModels() {
 }
 
 choices.addEventListener("change", classify);
-for (const choice of [explain, layers]) choice.addEventListener("change", classify);
+explain.addEventListener("change", classify);
+layers.addEventListener("change", () => explain.checked && classify());
 offerCommand(panel, () => {
     const names = files.length > 0 ? files.map(({ name }) => name) : [picture.name ?? "picture.jpg"];
     const isExplained = explain.checked && files.length === 0;

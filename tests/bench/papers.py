@@ -98,7 +98,7 @@ def rows(parent, mixers, sizes, write, inputs, tokens_of, what):
     for mixer in mixers:
         found[mixer] = {}
         for size in sizes:
-            if mixer in ("aft-full",) and tokens_of(size) > MATRIX_MOST:
+            if mixer in ("aft-full", "aft-local") and tokens_of(size) > MATRIX_MOST:
                 continue
             folder = Path(parent, f"{what}-{mixer}-{size}")
             write(folder, mixer, size)

@@ -244,6 +244,8 @@ static void sheets_of_a_picture(void **state)
         assert_header(&r, "X-Explain-Head", cases[i].head);
         assert_true(count_changes(&r, &width, &height) > 64 * cases[i].tiles / 2);
         assert_true(width <= 512 && height <= 512 && (size_t)width * height > (size_t)64 * cases[i].tiles);
+        assert_true(2 * width > height &&
+                    2 * height > width); /* as many tiles in a row as make it most like a square */
         reply_clear(&r);
     }
 }
@@ -379,7 +381,7 @@ static void wrong_parameters_are_named(void **state)
         {"/explain?model=bright&side=2049", 400, "invalid_value", "side", "from 16 to 2048"},
         {"/explain?model=bright&side=big", 400, "invalid_value", "side", "\"big\""},
         {"/explain?model=conv-k15-wider-than-grid&view=biases&side=16", 200, NULL, NULL, NULL}, /* a pixel each */
-        {"/explain?model=bright&row=0", 400, "invalid_value", "row", "expected none: the model bright has no biases"},
+        {"/explain?model=bright&row=0", 400, "invalid_value", "row", "expected none but with the view biases"},
         {"/explain?model=conv-heads32-k11&view=biases&row=0", 400, "invalid_value", "row", "expected none"},
         {"/explain?model=image-aft-full-class-token&view=biases&row=8", 400, "invalid_value", "row", "from 0 to 7"},
         {"/explain?model=bright&top_k=1", 400, "invalid_value", "top_k", "there is no parameter \"top_k\""},

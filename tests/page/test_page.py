@@ -107,7 +107,7 @@ def test_several_models_are_compared_and_explained(visit):
     part.get_by_role("checkbox", name="cifar10-aft-conv").uncheck()
     expect(status(part)).to_have_text("cifar10-sima: ship, 93 %")
     part.get_by_role("checkbox", name="in each layer").check()
-    expect(part.locator("figcaption")).to_contain_text("in each layer, the first at the top")
+    expect(part.locator("figcaption")).to_contain_text("in each layer, the first at the left")
 
 
 TRANSFER = """([type, bytes]) => {

@@ -111,11 +111,16 @@ def test_tables_that_cannot_be_used_are_named(name, content, wanted, tmp_path):
         read_texts(tmp_path / name)
 
 
-def test_two_texts_that_are_to_be_matched_are_joined(tmp_path):
-    """Simpletron, section 4.1, as one text. What is longer than half of what the model sees is cut in each."""
-    (tmp_path / "t.tsv").write_text("one\tother\tlabel\nabcdef\tgh\tsame\n")
+def test_two_texts_that_are_to_be_matched_are_joined(tmp_path, capsys):
+    """Simpletron, section 4.1, as one text. What is longer than half of what the model sees is cut in each, between
+    characters."""
+    (tmp_path / "t.tsv").write_text("one\tother\tlabel\nabcdef\tgh\tsame\nabcä\tä\tsame\n")
     texts = read_texts(tmp_path / "t.tsv", ("one", "other", "label"), half=4)
-    assert texts.classes == ["same"] and texts.texts[0].tobytes() == b"abcd\x1egh"
+    assert texts.classes == ["same"]
+    assert [text.tobytes().decode() for text in texts.texts] == ["abcd\x1egh", "abc\x1eä"]
+    assert capsys.readouterr().err.endswith("of 2 pairs a text has more than 4 bytes: only so many are seen\n")
+    with pytest.raises(CorpusError, match="is a folder, expected a table with the columns one, other, label"):
+        read_texts(tmp_path, ("one", "other", "label"), half=4)
 
 
 def test_pairs_of_texts_are_told_apart(tmp_path, aft):
@@ -180,7 +185,7 @@ def test_a_run_is_watched_with_every_label(folder, tmp_path, monkeypatch):
     assert watched[0] == [0] * 5 + [1] * 5
 
 
-def test_a_head_of_other_labels_is_made_anew(folder, tmp_path):
+def test_a_head_of_other_labels_is_made_anew(folder, tmp_path, capsys):
     assert classify_text.main([str(folder), *TINY, "--run", str(tmp_path / "run")]) == 0
     for old, new in (("early", "zebra"), ("late", "bee")):
         (tmp_path / "others" / new).parent.mkdir(exist_ok=True)
@@ -190,6 +195,14 @@ def test_a_head_of_other_labels_is_made_anew(folder, tmp_path):
     before, after = (load(tmp_path / run / "model").state_dict() for run in ("run", "next"))
     assert torch.equal(before["blocks.0.mlp.fc1.weight"], after["blocks.0.mlp.fc1.weight"])
     assert (before["head.weight"] - after["head.weight"]).abs().max() > 0.02
+    assert f"{len(before) - 2} of {len(before)} tensors are those of" in capsys.readouterr().err
+    more[-1] = "head"
+    assert "head.weight is not among what --init gives" in refusal(capsys, tmp_path / "others", *TINY, *more, "--run",
+                                                                   tmp_path / "frozen")
+    more[-2:] = ["--dim", "32"]
+    assert "has dim 16, expected 32" in refusal(capsys, folder, *TINY, *more, "--run", tmp_path / "wide")
+    more[-2:] = ["--mixer", "aft-conv", "--one-tap"]
+    assert "--one-tap learns kernels of its own" in refusal(capsys, folder, *TINY, *more, "--run", tmp_path / "tap")
 
 
 def test_what_bf16_and_int8_cost_is_measured_on_texts(folder, tmp_path, aft):

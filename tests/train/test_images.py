@@ -236,6 +236,8 @@ def test_positions_are_interpolated_for_another_size(mixer, more, folder, tmp_pa
     model.resize((8, 8))
     assert all(torch.allclose(p, before[name], atol=1e-6) for name, p in model.named_parameters() if "pos_" in name)
     model.resize((16, 12), resize_to=20)
+    if mixer == "aft-local":  # as many rows of patches within it
+        assert model.config.mixer.window == model.blocks[0].mixer.window == round(3 * 6 / 4)
     lead, after = int(hasattr(model, "cls_token")), dict(model.named_parameters())
     assert model.config.resize_to == 20 and model.config.grid == (8, 6) and after["pos_embed"].shape[0] == 48 + lead
     assert torch.equal(after["pos_embed"][:lead], before["pos_embed"][:lead])  # the class token has no place

@@ -47,9 +47,16 @@ def test_the_same_seed_writes_the_same():
     assert one == other and one != list(listops.expressions(random.Random(4), 5, 50, 200, 10, 10, set()))
 
 
+def test_what_is_too_long_is_given_up_at_once():
+    """Where each level has 13 times what the one above has, one expression in a hundred may have any size."""
+    for text, answer in listops.expressions(random.Random(0), 20, 20, 100, 500, 100, set()):
+        assert 20 < len(text) < 100 and value(text) == answer
+
+
 @pytest.mark.parametrize("wrong, wanted", [
     (["--longest", "501"], "--longest is 501, expected 502 or more"),
     (["--arguments", "1"], "--arguments is 1, expected 2"),
+    (["--depth", "501"], "--depth is 501, expected 500 at most"),
     (["--depth", "1"], "--depth is 1, expected 2"), (["--test", "-1"], "--test is -1, expected 0"),
     (["--depth", "2"], "of 1,000,000 expressions of --depth 2 none was another")])
 def test_what_cannot_be_written_is_refused(wrong, wanted, tmp_path, capsys):

@@ -88,6 +88,8 @@ ABLATIONS = [  # (verb, options, what config.json or the tensors then have)
     ("text", ["--window", "0"], '"aft-simple"'),
     ("text", ["--rank", "0"], "mixer.pos_bias"),
     ("text", ["--mixer", "aft-conv", "--raw-kernel", "--kernel", "32", "--heads", "4"], "!mixer.conv.gain"),
+    ("text", ["--mixer", "aft-conv", "--kernel", "32", "--heads", "4", "--no-pos-embed"], "!pos_embed"),
+    ("pictures", ["--mixer", "sima", "--no-pos-embed"], "!pos_embed"),
     ("pixels", ["--no-query-gate"], '"query_gate": false'),
     ("pixels", ["--mixer", "aft-full", "--rank", "0"], "mixer.pos_bias"),
 ]

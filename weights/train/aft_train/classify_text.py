@@ -74,14 +74,16 @@ def seen(text, context, crop, rng):
 
 def starting_model(args, config, shape):
     """A fresh Model, with what --init has of the same names and shapes. Raises TrainError, ValueError."""
-    model, fits = Model(config, dropout=shape["dropout"]), {}
+    model, fits = Model(config, pos_embed=shape.get("pos_embed", True), dropout=shape["dropout"]), {}
     if args.init:
+        if shape.get("one_tap"):
+            raise TrainError("--one-tap learns kernels of its own, expected it without --init")
         start, own = quality.load_for(args.init, config.task), model.state_dict()
-        start.relabel(config.labels)
-        fits = {name: p for name, p in start.state_dict().items() if name in own and own[name].shape == p.shape}
-        if not fits:
-            raise TrainError(f"--init {args.init}: none of its tensors has the shape of one of the new model, expected "
-                             f"a model of dim {config.dim}")
+        if start.config.dim != config.dim:
+            raise TrainError(f"--init {args.init} has dim {start.config.dim}, expected {config.dim} as the new model")
+        keeps_head = start.relabel(config.labels)
+        fits = {name: p for name, p in start.state_dict().items()
+                if name in own and own[name].shape == p.shape and (keeps_head or not name.startswith("head."))}
         model.load_state_dict(own | fits)
         print(f"{len(fits)} of {len(own)} tensors are those of {args.init}", file=sys.stderr)
     for part in filter(None, args.freeze.split(",")):
@@ -104,8 +106,6 @@ def train(args):
     columns = args.columns.split(",")
     if not 2 <= len(columns) <= 3:
         raise TrainError(f"--columns is {args.columns}, expected two names, TEXT,LABEL, or three, TEXT,TEXT,LABEL")
-    if len(columns) == 3 and os.path.isdir(args.texts):
-        raise TrainError(f"--columns {args.columns} is of a table, and {args.texts} is a folder")
     most = shape["context"] - (shape["pooling"] == "class-token")
     read = functools.partial(read_texts, columns=columns, half=(most - 1) // 2)
     source = read(args.texts)

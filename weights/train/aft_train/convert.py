@@ -13,7 +13,7 @@ from . import deit, state_dict
 from .check import read_cases
 from .export import (CASES, DTYPES, INDEX, TENSORS, ModelError, assemble, check_target, export, load, read_config,
                      sample_inputs)
-from .model_config import ACTIVATIONS, from_json
+from .model_config import ACTIVATIONS, ConfigError, from_json
 from .quality import measure, read_data
 from .recipe import called
 
@@ -62,6 +62,8 @@ def convert_state_dict(args):
         config = from_json(Path(args.config).read_bytes())
     except OSError as e:
         raise ModelError(f"{args.config}: {e.strerror}") from None
+    except ConfigError as e:
+        raise ModelError(f"{args.config}: {str(e).removeprefix('config.json: ')}") from None
     model, left = state_dict.mapped(config, deit.read_checkpoint(args.checkpoint), state_dict.read_rules(args.map))
     if left:
         print(f"{len(left)} tensors of the checkpoint are not used: {', '.join(left[:5])}{', ...' if left[5:] else ''}",
@@ -194,14 +196,15 @@ def parser(prog="aft-train convert"):
     t.add_argument("model", metavar="MODEL_DIR")
     t.add_argument("out", metavar="OUT_DIR", help="the model directory to write")
     t.add_argument("--dtype", choices=DTYPES, required=True, help="precision that is stored")
-    t.add_argument("--data", metavar="DATA", help="measure what is lost: a text, or class folders of pictures or a tar")
+    t.add_argument("--data", metavar="DATA", help="measure what is lost: a text, class folders of pictures or texts, "
+                   "a tar or a table")
     t.set_defaults(run=convert_dtype)
 
     q = verbs.add_parser("quality", parents=[data], help="bits per byte, accuracy or bits per dimension on data")
     q.add_argument("model", metavar="MODEL_DIR")
     q.add_argument("other", nargs="?", metavar="OTHER_DIR", help="a second model on the same data")
     q.add_argument("--data", metavar="DATA", required=True,
-                   help="a text (.xz and .gz too), or class folders of pictures or a tar of them")
+                   help="a text (.xz and .gz too), class folders of pictures or texts, a tar or a table of them")
     q.set_defaults(run=convert_quality)
     return p
 

@@ -240,11 +240,11 @@ def starting_model(args, shape, labels):
         if clash:
             raise TrainError(f"{flag(clash[0])} is for a fresh model, expected --init {args.init} without it")
         model = quality.load_for(args.init, "image-classification").train()
-        if args.size or args.resize_to:
-            model.resize((args.size,) * 2 if args.size else model.config.size, args.resize_to)
-        if sorted(model.config.labels) != sorted(labels):
-            print(f"a fresh head: {args.init} has {len(model.config.labels)} other classes", file=sys.stderr)
-        model.relabel(labels)
+        if args.size is not None or args.resize_to is not None:
+            model.resize(model.config.size if args.size is None else (args.size,) * 2, args.resize_to)
+        had = len(model.config.labels)
+        if not model.relabel(labels):
+            print(f"a fresh head: {args.init} has {had} other classes", file=sys.stderr)
     else:
         model = fresh_model(args, shape, labels)
     model.regularise(shape["dropout"], shape["drop_path"])
@@ -263,7 +263,7 @@ def fresh_model(args, shape, labels):
                          patch=(shape["patch"],) * 2, resize_to=shape["resize_to"], pooling=shape["pooling"],
                          mean=tuple(args.mean or IMAGENET_MEAN), std=tuple(args.std or IMAGENET_STD),
                          **block_options(shape))
-    return Model(config, pos_embed=mixer.type != "aft-conv")
+    return Model(config, pos_embed=shape.get("pos_embed", mixer.type != "aft-conv"))
 
 
 def options_of(args, shape, config, source):

@@ -17,16 +17,23 @@ from tqdm import tqdm
 OPERATORS = {">": max, "<": min, "|": lambda values: int(statistics.median(values)),
              "+": lambda values: sum(values) % 10}
 OPERATOR_SHARE = 0.25  # of what an expression may have anywhere; the rest are digits
+DEEPEST = 500  # what Python's stack has room for
 DRAWN_MOST = 1_000_000  # in vain, before it is given up
 FILES = {"train": 96_000, "valid": 2_000, "test": 2_000}  # as the Arena has them
 
 
-def expression(rng, depth, deepest, arguments):
-    """(text, value) of one of a depth, as the Arena's generate_tree draws it."""
+def expression(rng, depth, deepest, arguments, most):
+    """(text, value) of one of a depth, as the Arena's generate_tree draws it; one of more than `most` bytes may have
+    only its beginning."""
     if depth >= deepest or rng.random() > OPERATOR_SHARE:
         digit = rng.randrange(10)
         return str(digit), digit
-    parts = [expression(rng, depth + 1, deepest, arguments) for _ in range(rng.randint(2, arguments))]
+    parts, most = [], most - 2
+    for _ in range(rng.randint(2, arguments)):
+        parts.append(expression(rng, depth + 1, deepest, arguments, most))
+        most -= len(parts[-1][0])
+        if most < 0:
+            break
     operator = rng.choice(list(OPERATORS))
     return operator + "".join(text for text, _ in parts) + "]", OPERATORS[operator]([value for _, value in parts])
 
@@ -36,7 +43,7 @@ def expressions(rng, count, shortest, longest, deepest, arguments, seen):
     drawn = 0
     with tqdm(total=count, unit="expression", disable=None, leave=False) as shown:
         while count > 0:
-            text, value = expression(rng, 1, deepest, arguments)
+            text, value = expression(rng, 1, deepest, arguments, longest)
             drawn += 1
             if drawn > DRAWN_MOST:
                 raise ValueError(f"of {DRAWN_MOST:,} expressions of --depth {deepest} none was another of --shortest "
@@ -67,6 +74,9 @@ def main(argv=None, name="aft_train.listops"):
         if getattr(args, key) < least:
             print(f"{name}: --{key} is {getattr(args, key)}, expected {least} or more", file=sys.stderr)
             return 2
+    if args.depth > DEEPEST:
+        print(f"{name}: --depth is {args.depth}, expected {DEEPEST} at most", file=sys.stderr)
+        return 2
     rng, seen, folder = random.Random(args.seed), set(), Path(args.folder)
     try:
         if folder.exists():

@@ -91,6 +91,11 @@ class Model(nn.Module):
         old = self.config
         resize_to = resize_to or round((old.resize_to or min(old.size)) * min(size) / min(old.size))
         self.config = replace(old, size=size, resize_to=resize_to)
+        if old.mixer.type == "aft-local":  # as many rows of patches as before: it counts patches, row after row
+            window = max(1, round(old.mixer.window * self.config.grid[1] / old.grid[1]))
+            self.config = replace(self.config, mixer=replace(old.mixer, window=window))
+            for block in self.blocks:
+                block.mixer.window = window
         lead = old.tokens - old.grid[0] * old.grid[1]  # a class token
 
         def over_grid(rows):
@@ -106,7 +111,8 @@ class Model(nn.Module):
         self.confine()
 
     def relabel(self, labels):
-        """Make a classifier one of these labels: with a fresh head, unless they are those it has, in any order."""
+        """Make a classifier one of these labels: with a fresh head, unless they are those it has, in any order ->
+        whether they are."""
         had = self.config.labels
         self.config = replace(self.config, labels=labels)
         if sorted(labels) == sorted(had) and len(set(had)) == len(had):
@@ -115,10 +121,11 @@ class Model(nn.Module):
                 self.head.weight.copy_(self.head.weight[order])
                 if self.head.bias is not None:
                     self.head.bias.copy_(self.head.bias[order])
-        else:
-            self.head = nn.Linear(self.config.dim, len(labels))
-            nn.init.trunc_normal_(self.head.weight, std=0.02)
-            nn.init.zeros_(self.head.bias)
+            return True
+        self.head = nn.Linear(self.config.dim, len(labels))
+        nn.init.trunc_normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+        return False
 
     def initialise(self):
         """Truncated normal 0.02 for linear weights, the branches' last ones divided by sqrt(2 L) (GPT-2's scheme)."""
@@ -190,10 +197,11 @@ class Model(nn.Module):
 
     def settled(self):
         """The model as it is served: itself, or one with the kernels that those of one tap have come to."""
+        if not any(isinstance(mixer.conv, mixers.OneTapKernel) for mixer in self.convolutions()):
+            return self
         model = copy.deepcopy(self)
         for mixer in model.convolutions():
-            if isinstance(mixer.conv, mixers.OneTapKernel):
-                mixer.conv = mixer.conv.settled()
+            mixer.conv = mixer.conv.settled()
         return model
 
     def kernel_entropy(self):

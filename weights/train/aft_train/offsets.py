@@ -9,6 +9,7 @@ import sys
 
 import torch
 
+from .convert import at_least
 from .export import ModelError, load, model_input
 from .pictures import PictureError, read_pictures
 from .quality import batches
@@ -22,7 +23,7 @@ def mean_attention(model, pictures, limit):
 
     def watch(mixer, inputs):
         q, k = (mixer.split(f(inputs[0])) for f in (mixer.q, mixer.k))
-        layers.append(torch.softmax(q @ k.transpose(2, 3) / q.shape[-1] ** 0.5, dim=-1).double().sum(0))
+        layers.append(torch.softmax(q @ k.transpose(2, 3) / q.shape[-1] ** 0.5, dim=-1).sum(0, dtype=torch.float64))
 
     hooks = [block.mixer.register_forward_pre_hook(watch) for block in model.blocks]
     total = count = 0
@@ -71,20 +72,13 @@ def draw(tiles, path):
     plt.close(figure)
 
 
-def count(text):
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} is less than 0")
-    return value
-
-
 def parser(prog="aft-train offsets"):
     p = argparse.ArgumentParser(prog=prog, description=__doc__.split("\n\n", 1)[1])
     p.add_argument("model", metavar="MODEL", help="the directory of a classifier of pictures by attention")
     p.add_argument("pictures", metavar="PICTURES", help="class folders of pictures, or a tar of them")
     p.add_argument("-o", "--output", metavar="PNG", required=True, help="the file to write")
     p.add_argument("--part", metavar="NAME", help="the part with the class folders, such as test")
-    p.add_argument("--limit", type=count, default=1000, metavar="N",
+    p.add_argument("--limit", type=at_least(0), default=1000, metavar="N",
                    help="how many pictures, spread over all; 0: all (1000)")
     return p
 
@@ -99,9 +93,11 @@ def main(argv=None, name="aft_train.offsets"):
                              "attention: aft explain draws what other models look at")
         attention = mean_attention(model, read_pictures(args.pictures, part=args.part), args.limit)
         draw(by_offset(attention, c.grid), args.output)
-    except (ModelError, PictureError, OSError) as e:
+    except (ModelError, PictureError, OSError, RuntimeError, MemoryError) as e:
         print(f"{called(name)}: {e}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     print(f"{args.output}: {c.depth} layers from above, {c.mixer.heads} heads each")
     return 0
 

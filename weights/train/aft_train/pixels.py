@@ -136,7 +136,7 @@ def train(args):
     data = sub_pixels(pictures, numbers, config)
 
     torch.manual_seed(recipe.seed)
-    model = Model(config, dropout=shape["dropout"])
+    model = Model(config, pos_embed=shape.get("pos_embed", True), dropout=shape["dropout"])
 
     def batch(step):
         x = data[picked(recipe, step, len(data))].reshape(-1, *config.size, 3)

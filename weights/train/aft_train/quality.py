@@ -201,7 +201,8 @@ class Text:
 
 
 def read_data(config, path, start=0, length=0, warm=0, part=None):
-    """What a model's quality is measured on: Text of a file's bytes start..start+length-1, or Pictures. ValueError."""
+    """What a model's quality is measured on: Text of a file's bytes start..start+length-1, Texts or Pictures.
+    ValueError."""
     if config.task == "text-classification":
         return read_texts(path, classes=config.labels)
     if config.task != "text-generation":

@@ -15,6 +15,8 @@ BLOCK_OPTIONS = {  # option -> how it is given
     "dropout": {"type": float, "metavar": "X", "help": "share of features dropped while it learns"},
     "activation": {"choices": ACTIVATIONS, "help": "of the MLPs (gelu)"},
     "share_layers": {**FLAG, "help": "one block's weights for all"},
+    "pos_embed": {**FLAG, "help": "learnt positions, added to the embeddings; a generator by aft-conv or aft-simple "
+                                  "without them has no longest text"},
 }
 MIXER_OPTIONS = {  # option -> (mixers that have it, how it is given)
     "heads": (HEADED_MIXERS, {**COUNT, "help": "of mixers that have some"}),

@@ -59,7 +59,7 @@ def taken(state, name, rule):
     if source.dim() == 0 or len(source) % n:
         raise ModelError(f"{name}: {rule['from']} has shape {list(source.shape)}, expected one of {n} equal parts")
     rows = len(source) // n
-    return source[k * rows : (k + 1) * rows].contiguous()
+    return source[k * rows : (k + 1) * rows].float().contiguous()
 
 
 def mapped(config, state, rules):
@@ -79,6 +79,8 @@ def mapped(config, state, rules):
             take_forms(model, tensors)
         for name, like in model.state_dict().items():
             got = tensors.get(name)
+            if got is not None and got.squeeze().shape == like.shape:  # ViTs have pos_embed and cls_token as a batch
+                got = tensors[name] = got.squeeze()
             if got is None or got.shape != like.shape:
                 is_so = "has no rule" if got is None else f"comes with shape {list(got.shape)}"
                 faults.append(f"{name} {is_so}, expected shape {list(like.shape)}"

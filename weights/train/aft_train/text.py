@@ -101,7 +101,7 @@ def train(args):
     watched = data[valid][: args.valid_limit]
 
     torch.manual_seed(recipe.seed)
-    model = Model(config, dropout=shape["dropout"])
+    model = Model(config, pos_embed=shape.get("pos_embed", True), dropout=shape["dropout"])
 
     def batch(step):
         starts = loop.step_rng(recipe.seed, step).integers(0, len(text) - T, recipe.batch)

@@ -46,9 +46,17 @@ def json_row(line):
         return None
 
 
+def beginning(text, most):
+    """The characters of UTF-8 that are whole within the first bytes."""
+    while most < len(text) and text[most] & 0xC0 == 0x80:
+        most -= 1
+    return text[:most]
+
+
 def from_table(path, columns, half):
     """(label, text) of the rows of a .csv, .tsv or .jsonl with columns of these names, one or two texts and the label.
-    Of two, each has `half` bytes at most, and PAIR is between them."""
+    Of two, each has `half` bytes at most, and PAIR is between them; it prints how many were cut to that."""
+    cut = 0
     with open(path, newline="", encoding="utf-8-sig") as f:
         between = TABLES[path.suffix]
         rows = csv.DictReader(f, delimiter=between) if between else (json_row(line) for line in f if line.strip())
@@ -58,7 +66,12 @@ def from_table(path, columns, half):
                 raise CorpusError(f"{path}: row {number} has not all of {', '.join(map(repr, columns))}")
             *texts, label = (str(value) for value in values)
             texts = [text.encode("utf-8", "surrogatepass") for text in texts]
-            yield label, np.frombuffer(texts[0] if len(texts) == 1 else PAIR.join(t[:half] for t in texts), np.uint8)
+            if len(texts) == 2:
+                cut += max(map(len, texts)) > half
+                texts = [PAIR.join(beginning(text, half) for text in texts)]
+            yield label, np.frombuffer(texts[0], np.uint8)
+    if cut:
+        print(f"{path}: of {cut} pairs a text has more than {half} bytes: only so many are seen", file=sys.stderr)
 
 
 def read_texts(path, columns=("text", "label"), classes=None, half=None):
@@ -70,6 +83,8 @@ def read_texts(path, columns=("text", "label"), classes=None, half=None):
     path, found, size = Path(path), [], 0
     if path.is_file() and path.suffix not in TABLES:
         raise CorpusError(f"{path} is no folder of folders of texts, expected one, or {', '.join(TABLES)}")
+    if path.is_dir() and len(columns) == 3:
+        raise CorpusError(f"{path} is a folder, expected a table with the columns {', '.join(columns)}")
     try:
         for label, text in from_folder(path) if path.is_dir() else from_table(path, columns, half):
             size += len(text)
