@@ -184,6 +184,7 @@ _aft_verb() {
         arguments='model file'
         options='-h --help
             --confusion=file
+            --past=text
             --size=text
             --tokens-max=text
             -t=text --threads=text

@@ -19,11 +19,11 @@ static int measure(struct check *k, const char *data)
 {
     struct evaluation of[ENGINE_PRECISION_COUNT] = {{.samples = 0}};
     struct precision_record *r = &k->record;
-    const int code = evaluation_run(of, k->engines, ENGINE_PRECISION_COUNT, k->model, data, NULL);
+    const int code = evaluation_run(of, k->engines, ENGINE_PRECISION_COUNT, k->model, data, NULL, 0);
     r->bits = model_config_causal(&k->model->config);
     r->samples = of[0].samples;
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
-        r->value[p] = (r->bits ? of[p].bits : 100.0 * (double)of[p].right) / (double)r->samples;
+        r->value[p] = (r->bits ? of[p].bits.sum : 100.0 * (double)of[p].right) / (double)r->samples;
         evaluation_clear(&of[p]);
     }
     return code;

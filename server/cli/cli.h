@@ -260,13 +260,24 @@ bool cli_output_goes_to_file(void);
 
 #define CLI_SCORE_ROWS 256 /* bytes of a pass: a compromise between memory and full tiles */
 
-/* The sum of -log2 p of elements [size] under a generating model, engine opened for one stream and CLI_SCORE_ROWS, in
- * windows of the context, each from scratch; without a start embedding the very first element is left out, and size is
- * at least 2, else 1. A row gives the probability of an element and is fed the one before it, or the start embedding in
- * the first row of a window. Prints why and returns CLI_FAILED if a probability is not finite. `progress` counts
+/* Sums of -log2 p, also by how many elements came before each: fewer than 64, 512, 4,096, 65,536, or more. */
+struct cli_bits {
+    double sum;
+    size_t count;
+    struct {
+        double sum;
+        size_t count;
+    } by_past[5];
+};
+
+/* Add those of elements [size] under a generating model, engine opened for one stream and CLI_SCORE_ROWS, in windows of
+ * the context, each from scratch; without a start embedding the very first element is left out, and size is at least 2,
+ * else 1. A row gives the probability of an element and is fed the one before it, or the start embedding in the first
+ * row of a window. `past`, if not 0: of windows of so many, each of which begins by half of the one before it, whose
+ * elements are not added again. Prints why and returns CLI_FAILED if a probability is not finite. `progress` counts
  * elements, `before` of which came before these. */
-int cli_score_bits(double *ret, struct engine *e, const uint8_t *elements, size_t size, struct cli_progress *progress,
-                   size_t before);
+int cli_score_bits(struct cli_bits *to, struct engine *e, const uint8_t *elements, size_t size, size_t past,
+                   struct cli_progress *progress, size_t before);
 
 /* Seconds on the monotonic clock. */
 double cli_now(void);

@@ -16,6 +16,7 @@ struct evaluate {
     const char *precision;
     struct evaluation result;
     struct cli_output table; /* a picture of the confusion */
+    uint64_t past;
     bool json;
 };
 
@@ -49,6 +50,31 @@ static struct label label_of(const struct evaluation *r, uint32_t class)
 
 /* ---- what is printed -------------------------------------------------------------------------------------------- */
 
+/* The next of the bins by what came before that has elements, from *i on: its first and last number of them (0: there
+ * is none), and *i becomes the one behind it. */
+static bool next_past(const struct cli_bits *b, size_t *i, size_t *first, size_t *last)
+{
+    enum { PASTS = sizeof b->by_past / sizeof b->by_past[0] };
+    while (*i < PASTS && b->by_past[*i].count == 0)
+        (*i)++;
+    if (*i == PASTS)
+        return false;
+    *first = *i == 0 ? 0 : (size_t)64 << 3 * (*i - 1);
+    *last = *i + 1 == PASTS ? 0 : ((size_t)64 << 3 * *i) - 1;
+    (*i)++;
+    return true;
+}
+
+static json_t *pasts_json(const struct cli_bits *b)
+{
+    json_t *pasts = json_array();
+    for (size_t i = 0, first, last; next_past(b, &i, &first, &last);)
+        json_append(pasts, json_pack("{s:I, s:I, s:f}", "bytes_before", (json_int_t)first, "bytes",
+                                     (json_int_t)b->by_past[i - 1].count, "bits_per_byte",
+                                     b->by_past[i - 1].sum / (double)b->by_past[i - 1].count));
+    return pasts;
+}
+
 static json_t *labels_json(const struct evaluate *v)
 {
     const struct evaluation *r = &v->result;
@@ -74,7 +100,9 @@ static int print_json(const struct evaluate *v)
                                (json_int_t)r->samples);
     if (r->classes == 0) {
         json_put(object, v->model->config.task == TASK_IMAGE_GENERATION ? "bits_per_dim" : "bits_per_byte",
-                 json_real(r->bits / n));
+                 json_real(r->bits.sum / n));
+        if (v->model->config.task == TASK_TEXT_GENERATION)
+            json_put(object, "by_past", pasts_json(&r->bits));
     } else {
         json_put(object, "top1_percent", json_real(percent((double)r->right, n)));
         json_put(object, "top5_percent", json_real(percent((double)r->right_of_top, n)));
@@ -94,8 +122,15 @@ static int print_text(const struct evaluate *v)
     double probability = 0.0;
     if (r->classes == 0) {
         const bool pixels = c->task == TASK_IMAGE_GENERATION;
-        (void)printf("%.4f bits per %s  %zu %s, in %s\n", r->bits / n, pixels ? "sub-pixel" : "byte", r->samples,
+        (void)printf("%.4f bits per %s  %zu %s, in %s\n", r->bits.sum / n, pixels ? "sub-pixel" : "byte", r->samples,
                      pixels ? "sub-pixels" : "bytes", v->precision);
+        for (size_t i = 0, first, last; !pixels && next_past(&r->bits, &i, &first, &last);) {
+            const double mean = r->bits.by_past[i - 1].sum / (double)r->bits.by_past[i - 1].count;
+            if (last > 0)
+                (void)printf("%.4f after %zu to %zu bytes\n", mean, first, last);
+            else
+                (void)printf("%.4f after %zu bytes or more\n", mean, first);
+        }
         return CLI_OK;
     }
     for (size_t i = 0; i < EVALUATION_BINS; i++)
@@ -149,7 +184,10 @@ static int evaluate_run(struct evaluate *v, const char *data, const struct cli_e
     if (e == NULL)
         return CLI_FAILED;
     v->precision = engine_info(e)->precision;
-    int code = evaluation_run(&v->result, &e, 1, v->model, data, with->size);
+    const uint32_t context = engine_info(e)->context;
+    int code = v->past > context ? cli_fail_usage("--past is %llu, more than the context of %s, %u",
+                                                  (unsigned long long)v->past, v->model->name, context)
+                                 : evaluation_run(&v->result, &e, 1, v->model, data, with->size, (uint32_t)v->past);
     if (code == CLI_OK)
         code = v->json ? print_json(v) : print_text(v);
     if (code == CLI_OK && v->table.path != NULL)
@@ -165,6 +203,8 @@ int cli_evaluate(int argc, char **argv)
     const struct cli_option options[] = {
         {"confusion", CLI_TEXT, (void *)&v.table.path, 0, 0, "PNG", NULL,
          "draw what is taken for what: a row for each label, a column for each answer"},
+        {"past", CLI_UNSIGNED, &v.past, 2, UINT32_MAX, "N", "as many as it can",
+         "generators of text: how many bytes at most come before each, and half as many at least"},
         CLI_SIZE_OPTIONS(&with) CLI_ENGINE_OPTIONS(&with) CLI_JSON_OPTION(&v.json){0}};
     int count;
     int code = cli_parse(options, argc, argv, 2, 2, &count);
@@ -176,10 +216,14 @@ int cli_evaluate(int argc, char **argv)
     if (m == NULL)
         return CLI_FAILED;
     v.model = m;
-    code = v.table.path != NULL && model_config_causal(&m->config)
-               ? cli_fail_usage("--confusion is for classifiers, and %s is for %s", m->name,
-                                model_task_name(m->config.task))
-               : evaluate_run(&v, argv[2], &with);
+    if (v.past > 0 && m->config.task != TASK_TEXT_GENERATION)
+        code = cli_fail_usage("--past is for generators of text, and %s is for %s", m->name,
+                              model_task_name(m->config.task));
+    else if (v.table.path != NULL && model_config_causal(&m->config))
+        code = cli_fail_usage("--confusion is for classifiers, and %s is for %s", m->name,
+                              model_task_name(m->config.task));
+    else
+        code = evaluate_run(&v, argv[2], &with);
     evaluation_clear(&v.result);
     model_free(m);
     return code;

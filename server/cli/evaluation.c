@@ -26,6 +26,7 @@ struct run {
     const struct model *model;
     struct picture_fit fit; /* classifiers of pictures: how these are seen */
     size_t batch;           /* likewise: how many at a time */
+    uint32_t past;          /* generators of text */
     struct cli_progress progress;
 };
 
@@ -278,12 +279,12 @@ static int evaluate_classifier(struct run *k, const char *data)
 static int add_bits(struct run *k, const uint8_t *elements, size_t size, size_t done)
 {
     for (size_t e = 0; e < k->count; e++) {
-        double bits;
-        const int code = cli_score_bits(&bits, k->engines[e], elements, size, &k->progress, done + e * size);
+        struct evaluation *r = &k->results[e];
+        const int code =
+            cli_score_bits(&r->bits, k->engines[e], elements, size, k->past, &k->progress, done + e * size);
         if (code != CLI_OK)
             return code;
-        k->results[e].bits += bits;
-        k->results[e].samples += size - (k->model->start_embed != NULL ? 0 : 1);
+        r->samples = r->bits.count;
     }
     return CLI_OK;
 }
@@ -324,9 +325,9 @@ static int score_file(struct run *k, const char *path)
 /* ---- public ----------------------------------------------------------------------------------------------------- */
 
 int evaluation_run(struct evaluation *results, struct engine *const *engines, size_t count, const struct model *m,
-                   const char *data, const char *size)
+                   const char *data, const char *size, uint32_t past)
 {
-    struct run k = {.results = results, .engines = engines, .count = count, .model = m};
+    struct run k = {.results = results, .engines = engines, .count = count, .model = m, .past = past};
     const int code = choose_size(&k, size) != CLI_OK           ? CLI_USAGE
                      : !model_config_causal(&m->config)        ? evaluate_classifier(&k, data)
                      : m->config.task == TASK_IMAGE_GENERATION ? score_pictures(&k, data)

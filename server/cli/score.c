@@ -14,40 +14,49 @@
 #include "server/cli/remote.h"
 #include "server/media/picture.h"
 
-int cli_score_bits(double *ret, struct engine *e, const uint8_t *bytes, size_t size, struct cli_progress *progress,
-                   size_t before)
+static void add_bits(struct cli_bits *to, double bits, size_t past)
+{
+    size_t i = 0;
+    for (size_t most = 64; i + 1 < sizeof to->by_past / sizeof to->by_past[0] && past >= most; most *= 8)
+        i++;
+    to->sum += bits;
+    to->count++;
+    to->by_past[i].sum += bits;
+    to->by_past[i].count++;
+}
+
+int cli_score_bits(struct cli_bits *to, struct engine *e, const uint8_t *bytes, size_t size, size_t past,
+                   struct cli_progress *progress, size_t before)
 {
     const struct engine_info *info = engine_info(e);
-    const size_t first = info->starts ? 0 : 1, total = size - first;
+    const size_t first = info->starts ? 0 : 1, total = size - first, window = past > 0 ? past : info->context;
     float *logits = malloc(sizeof *logits * CLI_SCORE_ROWS * BYTE_VALUES);
     if (logits == NULL)
         return cli_fail("out of memory");
-    double bits = 0.0;
-    for (size_t at = 0, left = 0; at < total;) { /* left: what the window still takes */
-        uint8_t fed[CLI_SCORE_ROWS];
-        char mean[48];
-        if (left == 0) {
-            engine_stream_reset(e, 0);
-            left = total - at < info->context ? total - at : info->context;
+    for (size_t at = 0, begin = 0; at < total; begin = at - past / 2) {
+        const size_t end = total - begin < window ? total : begin + window;
+        engine_stream_reset(e, 0);
+        for (size_t row = begin, n; row < end; row += n) {
+            uint8_t fed[CLI_SCORE_ROWS];
+            char mean[48];
+            n = end - row < CLI_SCORE_ROWS ? end - row : CLI_SCORE_ROWS;
+            for (size_t i = 0; i < n; i++)
+                fed[i] = first + row + i > 0 ? bytes[first + row + i - 1] : 0;
+            const struct engine_part part = {.count = (uint32_t)n, .bytes = fed, .every = true, .logits = logits};
+            engine_feed(e, &part, 1);
+            for (size_t i = at > row ? at - row : 0; i < n; i++)
+                add_bits(to, -logits_log2(logits + i * BYTE_VALUES, BYTE_VALUES, bytes[first + row + i]),
+                         row + i - begin);
+            if (!isfinite(to->sum)) { /* the weights overflow on this input */
+                free(logits);
+                return cli_fail("the model gives no finite probability to a byte before %zu", row + n + first);
+            }
+            (void)snprintf(mean, sizeof mean, "%.4f bits each", to->sum / (double)to->count);
+            cli_progress_show(progress, before + row + n, mean);
         }
-        const size_t n = left < CLI_SCORE_ROWS ? left : CLI_SCORE_ROWS;
-        for (size_t i = 0; i < n; i++)
-            fed[i] = first + at + i > 0 ? bytes[first + at + i - 1] : 0;
-        const struct engine_part part = {.count = (uint32_t)n, .bytes = fed, .every = true, .logits = logits};
-        engine_feed(e, &part, 1);
-        for (size_t i = 0; i < n; i++)
-            bits -= logits_log2(logits + i * BYTE_VALUES, BYTE_VALUES, bytes[first + at + i]);
-        at += n;
-        if (!isfinite(bits)) { /* the weights overflow on this input */
-            free(logits);
-            return cli_fail("the model gives no finite probability to a byte before %zu", at + first);
-        }
-        left -= n;
-        (void)snprintf(mean, sizeof mean, "%.4f bits each", bits / (double)at);
-        cli_progress_show(progress, before + at, mean);
+        at = end;
     }
     free(logits);
-    *ret = bits;
     return CLI_OK;
 }
 
@@ -88,7 +97,7 @@ static int score_run(const struct scoring *s, const struct model *m)
     struct engine *e = NULL;
     uint8_t *elements = NULL;
     size_t size = 0;
-    double bits = 0.0;
+    struct cli_bits bits = {.count = 0};
     int code = read_elements(s, m, &elements, &size);
     if (code != CLI_OK)
         return code;
@@ -100,11 +109,11 @@ static int score_run(const struct scoring *s, const struct model *m)
     }
     e = cli_open_engine(m, &s->with, &o);
     struct cli_progress progress = cli_progress_begin(scored);
-    code = e != NULL ? cli_score_bits(&bits, e, elements, size, &progress, 0) : CLI_FAILED;
+    code = e != NULL ? cli_score_bits(&bits, e, elements, size, 0, &progress, 0) : CLI_FAILED;
     cli_progress_end(&progress);
     if (code == CLI_OK)
-        code =
-            print_score(s, m->name, m->config.task == TASK_IMAGE_GENERATION, bits / (double)scored, (json_int_t)size);
+        code = print_score(s, m->name, m->config.task == TASK_IMAGE_GENERATION, bits.sum / (double)scored,
+                           (json_int_t)size);
 done:
     free(elements);
     engine_close(e);

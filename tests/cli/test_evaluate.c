@@ -185,6 +185,62 @@ static void bits_are_those_of_aft_score(void **state)
     json_decref(answer);
 }
 
+#define TEXT_MODEL "weights/models/enwik8-aft-local"
+
+/* All bits of a text behind its first byte, as aft score tells them. */
+static double score(const char *text, size_t size)
+{
+    char path[PATH_MAX];
+    temp_path(path, dir, "slice");
+    temp_write(path, text, size);
+    struct program_run p = {.argv = {aft, "score", TEXT_MODEL, path, "--precision", "f32", "--json"}};
+    program_run(&p);
+    assert_int_equal(p.exit_code, 0);
+    json_t *answer = json_loads(p.out, 0, NULL);
+    const double bits = number(answer, "bits_per_byte") * (double)(size - 1);
+    json_decref(answer);
+    program_run_clear(&p);
+    return bits;
+}
+
+/* Each byte behind 64 others or fewer, and half of them but at the beginning. */
+static void a_past_can_be_cut(void **state)
+{
+    (void)state;
+    enum { PAST = 64, SIZE = 5 * PAST / 2 + 1 };
+    size_t whole;
+    char *text = temp_read("README.md", &whole), path[PATH_MAX];
+    temp_path(path, dir, "past");
+    temp_write(path, text, SIZE);
+    struct program_run p = {
+        .argv = {aft, "evaluate", TEXT_MODEL, path, "--precision", "f32", "--json", "--past", "64"}};
+    program_run(&p);
+    assert_int_equal(p.exit_code, 0);
+    json_t *answer = json_loads(p.out, 0, NULL);
+    double wanted = score(text, PAST + 1);
+    for (size_t begin = PAST / 2; begin + PAST < SIZE; begin += PAST / 2)
+        wanted += score(text + begin, PAST + 1) - score(text + begin, PAST / 2 + 1);
+    assert_true(number(answer, "samples") == (double)(SIZE - 1));
+    assert_true(fabs(number(answer, "bits_per_byte") * (double)(SIZE - 1) - wanted) < 1e-3 * wanted);
+    json_decref(answer);
+    program_run_clear(&p);
+
+    temp_write(path, text, 1026); /* two windows of 512 */
+    answer = evaluate(TEXT_MODEL, "past");
+    const json_t *by_past = json_object_get(answer, "by_past");
+    double sum = 0.0;
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *bin = json_array_get(by_past, i);
+        assert_true(number(bin, "bytes_before") == (i == 0 ? 0.0 : 64.0));
+        assert_true(number(bin, "bytes") == (i == 0 ? 2.0 * 64 + 1 : 2.0 * (512 - 64)));
+        sum += number(bin, "bytes") * number(bin, "bits_per_byte");
+    }
+    assert_int_equal(json_array_size(by_past), 2);
+    assert_true(fabs(sum / 1025.0 - number(answer, "bits_per_byte")) < 1e-7);
+    json_decref(answer);
+    free(text);
+}
+
 static void pictures_are_scored_by_their_sub_pixels(void **state)
 {
     (void)state;
@@ -320,6 +376,18 @@ static void what_is_wrong_is_told(void **state)
          2,
          "",
          "--confusion is for classifiers"},
+        {"more past than there is",
+         {"evaluate", TEXT_MODEL, "README.md", "--past", "513"},
+         NULL,
+         2,
+         "",
+         "--past is 513, more than the context of enwik8-aft-local, 512"},
+        {"no past of pictures",
+         {"evaluate", PICTURES_MODEL, pictures, "--past", "64"},
+         NULL,
+         2,
+         "",
+         "--past is for generators of text"},
     };
     program_expect(aft, cases, LENGTH(cases));
 }
@@ -330,6 +398,7 @@ int main(void)
         cmocka_unit_test(pictures_are_told_as_aft_classify_tells_them),
         cmocka_unit_test(texts_are_those_of_files_or_of_lines),
         cmocka_unit_test(bits_are_those_of_aft_score),
+        cmocka_unit_test(a_past_can_be_cut),
         cmocka_unit_test(pictures_are_scored_by_their_sub_pixels),
         cmocka_unit_test(what_is_taken_for_what_is_drawn),
         cmocka_unit_test(another_size_is_another_figure),
