@@ -68,15 +68,26 @@ def test_aft_conv_of_a_sequence_is_equation_6(causal):
         torch.testing.assert_close(got.double(), by_equation(mixer, x, w), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("task", ["text-generation", "text-classification", "image-classification"])
 @pytest.mark.parametrize("global_sum", [True, False])
-def test_aft_conv_by_convolution_is_aft_conv_by_matrices(task, global_sum, monkeypatch):
-    kernel = (3, 5) if task.startswith("image") else (5,)
-    mixer = tiny_model(task, "aft-conv", kernel=kernel, global_sum=global_sum).blocks[0].mixer
-    x, grid = torch.randn(2, 12, 8), (3, 4) if task.startswith("image") else ()
-    dense = mixer(x, grid)
+def test_aft_conv_by_convolution_is_aft_conv_by_matrices(global_sum, monkeypatch):
+    mixer = tiny_model("image-classification", "aft-conv", kernel=(3, 5), global_sum=global_sum).blocks[0].mixer
+    x = torch.randn(2, 12, 8)
+    dense = mixer(x, (3, 4))
     monkeypatch.setattr(AftConv, "DENSE_TOKENS", 0)
-    torch.testing.assert_close(mixer(x, grid), dense, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(mixer(x, (3, 4)), dense, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["text-generation", "text-classification"])
+@pytest.mark.parametrize("global_sum", [True, False])
+@pytest.mark.parametrize("kernel", [1, 4, 5, 11, 12, 13, 30])
+@pytest.mark.parametrize("chunk", [2, 5, 32])
+def test_aft_conv_by_chunks_is_aft_conv_by_matrices(task, global_sum, kernel, chunk, monkeypatch):
+    monkeypatch.setattr(AftConv, "CHUNK", chunk)
+    mixer = tiny_model(task, "aft-conv", kernel=(kernel,), global_sum=global_sum,
+                       reparameterised=kernel > 1).blocks[0].mixer
+    k, v = torch.randn(2, 12, 2), torch.randn(2, 12, 8)
+    want = mixers.exact_mean(k.repeat_interleave(4, 2), v, mixer.bias(12, ()).repeat_interleave(4, 0))
+    torch.testing.assert_close(mixer.mean(k, v, (), None), want, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("form", ["factorised", "plain"])

@@ -267,7 +267,8 @@ def kernel_entropy(w):
 class AftConv(Projections):
     """aft-conv, eq. 6: biases by relative position, a kernel and a key for each head."""
 
-    DENSE_TOKENS = 256  # up to here one T x T product a head is faster than a depthwise convolution, and exact
+    DENSE_TOKENS = 256  # of a picture: up to here one T x T product a head is faster than a depthwise convolution
+    CHUNK = 32  # elements of a sequence that share one product of their windows
 
     def __init__(self, config, causal, tokens):
         m = config.mixer
@@ -299,36 +300,46 @@ class AftConv(Projections):
         w = flat[:, tap.where(tap >= 0, flat.shape[1] - 1)]
         return w.masked_fill(~position_mask(tokens, self.causal, w.device), -math.inf)
 
-    def convolved(self, e, values, grid):
-        """Sums of e * values weighted by exp(w), by depthwise convolution. e: [B, T, h], values: [B, T, h, c]."""
-        batch, tokens, heads, width = values.shape
+    def convolved(self, x, grid):
+        """Sums of x [B, T, h, c] over a picture, weighted by exp(w), by depthwise convolution."""
+        batch, tokens, heads, width = x.shape
         w = self.conv()
         w = torch.expm1(w) if self.global_sum else torch.exp(w)
-        x = (e[..., None] * values).permute(0, 2, 3, 1)  # [B, h, c, T]
-        if grid:
-            kh, kw = w.shape[1:]
-            x = x.reshape(batch, heads * width, *grid)
-            x = F.pad(x, (kw // 2, kw - 1 - kw // 2, kh // 2, kh - 1 - kh // 2))
-            near = F.conv2d(x, w.repeat_interleave(width, 0)[:, None], groups=heads * width)
-        else:
-            taps = w.shape[1]
-            x = x.reshape(batch, heads * width, tokens)
-            left = taps - 1 if self.causal else taps // 2
-            x = F.pad(x, (left, taps - 1 - left))
-            near = F.conv1d(x, w.repeat_interleave(width, 0)[:, None], groups=heads * width)
+        kh, kw = w.shape[1:]
+        of_grid = x.permute(0, 2, 3, 1).reshape(batch, heads * width, *grid)
+        of_grid = F.pad(of_grid, (kw // 2, kw - 1 - kw // 2, kh // 2, kh - 1 - kh // 2))
+        near = F.conv2d(of_grid, w.repeat_interleave(width, 0)[:, None], groups=heads * width)
         sums = near.reshape(batch, heads, width, tokens).permute(0, 3, 1, 2)
-        if not self.global_sum:
-            return sums
-        every = e[..., None] * values
-        return sums + (every.cumsum(1) if self.causal else every.sum(1, keepdim=True))
+        return sums + x.sum(1, keepdim=True) if self.global_sum else sums
+
+    def banded(self, x):
+        """Sums of x [B, T, h, c] over a sequence, weighted by exp(w): within the window by a product for each chunk,
+        and beyond it as it is, where nothing is taken off again."""
+        batch, tokens, heads, width = x.shape
+        w, chunk = self.conv(), min(self.CHUNK, tokens)
+        taps = w.shape[1]
+        left = taps - 1 if self.causal else taps // 2
+        reach = chunk + taps - 1
+        x = x.permute(2, 0, 3, 1)  # [h, B, c, T]
+        near = F.pad(x, (left, taps - 1 - left + -tokens % chunk)).unfold(3, reach, chunk)  # [..., T / chunk, reach]
+        # Row i of a chunk has the kernel from column i on: rows of one column more, of which each begins one later.
+        band = F.pad(torch.exp(w), (0, chunk)).repeat(1, chunk)[:, : chunk * reach].view(heads, chunk, reach)
+        sums = near.reshape(heads, -1, reach) @ band.transpose(1, 2).to(x.dtype)
+        sums = sums.view(heads, batch, width, -1)[..., :tokens].to(x.dtype)
+        if self.global_sum and tokens > left + 1:
+            sums = sums + F.pad(x.cumsum(3)[..., : -left - 1], (left + 1, 0))
+        after = taps - left  # of what follows
+        if self.global_sum and not self.causal and tokens > after:
+            sums = sums + F.pad(x.flip(3).cumsum(3).flip(3)[..., after:], (0, after))
+        return sums.permute(1, 3, 0, 2)
 
     def mean(self, k, v, grid, mask):
         k, v = wide(k), wide(v)
         if not torch.is_grad_enabled():
-            w = self.bias(k.shape[1], grid)
-            far = spread(k, w, mask)
+            w = self.conv().flatten()
+            far = spread(k, torch.cat([w, w.new_zeros(1)]) if self.global_sum else w, mask)
             if far > SPREAD_MAX_DOUBLE:
-                width, k = v.shape[2] // self.heads, hidden(k, mask, -math.inf)
+                w, width, k = self.bias(k.shape[1], grid), v.shape[2] // self.heads, hidden(k, mask, -math.inf)
                 y = exact_mean(k.repeat_interleave(width, 2), v, w.repeat_interleave(width, 0))
                 return hidden(y, mask, 0.0)
             if far > SPREAD_MAX:
@@ -340,14 +351,16 @@ class AftConv(Projections):
         batch, tokens, dim = v.shape
         e = shifted_exp(k, mask)
         v = v.view(batch, tokens, self.heads, -1)
-        ones = torch.ones_like(v[..., :1])
-        if tokens <= self.DENSE_TOKENS or not torch.is_grad_enabled():
+        both = e[..., None] * torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
+        if not grid:
+            sums = self.banded(both)
+        elif tokens <= self.DENSE_TOKENS or not torch.is_grad_enabled():
             # One product a head over all pictures: [T, T] by [T, B (c + 1)], wide enough to be fast.
-            both = (e[..., None] * torch.cat([v, ones], dim=-1)).permute(2, 1, 0, 3)
-            sums = torch.exp(self.bias(tokens, grid)).to(e.dtype) @ both.flatten(2)
-            sums = sums.view(both.shape).permute(2, 1, 0, 3)
+            rows = both.permute(2, 1, 0, 3)
+            sums = torch.exp(self.bias(tokens, grid)).to(e.dtype) @ rows.flatten(2)
+            sums = sums.view(rows.shape).permute(2, 1, 0, 3)
         else:
-            sums = self.convolved(e, torch.cat([v, ones], dim=-1), grid)
+            sums = self.convolved(both, grid)
         # Where no token is within the window of one that is not there, there is nothing to divide by.
         weights = hidden(sums[..., -1:], None if mask is None else mask[..., None], 1.0)
         return (sums[..., :-1] * (1 / weights)).reshape(batch, tokens, dim)
