@@ -24,7 +24,6 @@
 #include "config/version.h"
 #include "engine/engine.h"
 #include "server/access/auth.h"
-#include "server/api/openapi.h"
 #include "server/api/routes.h"
 #include "server/api/version.h"
 #include "server/control/heartbeat.h"
@@ -193,16 +192,6 @@ static enum status start_sessions(struct daemon *d, struct error *err)
     return OK;
 }
 
-static enum status print_openapi(struct daemon *d, struct error *err)
-{
-    for (int admin = 0; admin < 2; admin++) {
-        d->service.openapi[admin] = openapi_print(d->settings, admin != 0);
-        if (d->service.openapi[admin] == NULL)
-            return error_set(err, ERR_NOMEM, "out of memory for the description of the interface");
-    }
-    return OK;
-}
-
 static enum status start(struct daemon *d, struct error *err)
 {
     const char *paths[METRICS_ENDPOINTS_MAX];
@@ -242,8 +231,6 @@ static enum status start(struct daemon *d, struct error *err)
     if (st != OK)
         return st;
     st = start_sessions(d, err);
-    if (st == OK)
-        st = print_openapi(d, err);
     if (st != OK)
         return st;
     d->service.settings = d->settings;
@@ -356,8 +343,6 @@ static void stop(struct daemon *d)
         (void)wait_for_requests(d, LAST_ANSWERS_MS);
     requests_stop(d->requests);
     listeners_close(&d->listeners);
-    free(d->service.openapi[false]);
-    free(d->service.openapi[true]);
     sessions_free(d->service.sessions);
     watcher_free(d->watcher);
     loader_free(d->service.loader);

@@ -2,13 +2,16 @@
  * their like below /v2, /openapi.json. HTTP threads; nothing here waits for the engine. */
 #include "server/api/route_table.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "config/json.h"
 #include "config/list.h"
 #include "config/settings.h"
 #include "server/api/inference.h"
+#include "server/api/openapi.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
@@ -144,10 +147,21 @@ enum status api_metrics(struct request *x, struct error *err)
     return st == OK ? request_reply(x, 200, METRICS_CONTENT_TYPE, text, bytes) : st;
 }
 
+/* Printed when it is first asked for, which takes some milliseconds and 20,000 allocations, and kept. */
 enum status api_openapi(struct request *x, struct error *err)
 {
-    (void)err;
-    return reply_send_text(x, 200, strdup(x->service->openapi[x->is_admin]));
+    static _Atomic(char *) printed[2]; /* by whether it is the admin listener's */
+    char *text = atomic_load(&printed[x->is_admin]), *other = NULL;
+    if (text == NULL) {
+        text = openapi_print(x->service->settings, x->is_admin);
+        if (text == NULL)
+            return error_set(err, ERR_NOMEM, "out of memory for the description of the interface");
+        if (!atomic_compare_exchange_strong(&printed[x->is_admin], &other, text)) {
+            free(text);
+            text = other;
+        }
+    }
+    return reply_send_text(x, 200, strdup(text));
 }
 
 static enum status check_life(const struct service *s, struct error *err)

@@ -31,7 +31,6 @@ struct service {
     atomic_bool draining; /* /readyz says so */
     struct auth *keys;    /* NULL: none are required */
     const struct hosts *hosts;
-    char *openapi[2]; /* /openapi.json, by whether it is the admin listener's */
 };
 
 #endif
