@@ -203,8 +203,8 @@ int cli_evaluate(int argc, char **argv)
     const struct cli_option options[] = {
         {"confusion", CLI_TEXT, (void *)&v.table.path, 0, 0, "PNG", NULL,
          "draw what is taken for what: a row for each label, a column for each answer"},
-        {"past", CLI_UNSIGNED, &v.past, 2, UINT32_MAX, "N", "as many as it can",
-         "generators of text: how many bytes at most come before each, and half as many at least"},
+        {"past", CLI_UNSIGNED, &v.past, 2, UINT32_MAX, "N", "the context",
+         "of text: at most N bytes come before each, N / 2 at least"},
         CLI_SIZE_OPTIONS(&with) CLI_ENGINE_OPTIONS(&with) CLI_JSON_OPTION(&v.json){0}};
     int count;
     int code = cli_parse(options, argc, argv, 2, 2, &count);
