@@ -144,15 +144,19 @@ static json_t *describe_texts(const struct request *x, const struct whole_text *
 static enum status answer_whole(struct request *x, struct error *err)
 {
     struct job *j = &x->job;
-    (void)err;
     struct generation *g = x->state;
     const struct whole_text *texts =
         text_reader_read_all(g->reader, g->bytes_base64, generate_tell, generate_job_of(j));
     json_t *answer = texts != NULL ? describe_texts(x, texts) : NULL;
     char *text = json_print(answer, REPLY_JSON_FLAGS);
     json_decref(answer);
-    generate_session_end(x, text != NULL); /* whoever is not answered finds it where it was */
-    text_reader_free_texts(g->reader);     /* of which the answer has copies: its client may read slowly */
+    /* Whoever is not answered finds the session where it was, and whoever finds it there is not answered. */
+    const enum status st = generate_session_end(x, text != NULL, err);
+    text_reader_free_texts(g->reader); /* of which the answer has copies: its client may read slowly */
+    if (st != OK) {
+        free(text);
+        return st;
+    }
     return reply_send_text(x, 200, text);
 }
 
@@ -176,7 +180,7 @@ static enum request_piece say_failure(struct request *x, char **piece, size_t *b
 {
     const struct generation *g = x->state;
     struct error err;
-    generate_session_end(x, false);
+    (void)generate_session_end(x, false, &err);
     if (job_result(&x->job)->status != OK)
         return say(g, event_describe_error(x), piece, bytes);
     x->error = error_set_param(&err, ERR_CONFLICT, "Last-Event-ID",
@@ -199,8 +203,13 @@ static enum request_piece say_finish(struct request *x, char **piece, size_t *by
     if (g->return_state)
         json_put(event, "state", describe_state(j));
     const enum request_piece said = say(g, event, piece, bytes);
-    generate_session_end(x, said == REQUEST_PIECE && r->finish <= FINISH_TIMEOUT);
-    return said;
+    struct error err;
+    const enum status st = generate_session_end(x, said == REQUEST_PIECE && r->finish <= FINISH_TIMEOUT, &err);
+    if (st == OK)
+        return said;
+    free(*piece);
+    x->error = st;
+    return say(g, reply_describe_error(&err), piece, bytes);
 }
 
 static enum request_piece say_text(const struct request *x, const struct text_piece *p, char **piece, size_t *bytes)

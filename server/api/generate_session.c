@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "server/api/generate_state.h"
-#include "server/core/log.h"
 #include "server/models/hosted_model.h"
 #include "server/operation/generate.h"
 #include "server/request/request.h"
@@ -48,18 +47,18 @@ enum status generate_session_open(const struct session_work *k, struct generate_
     return st == OK ? generate_state_continue(r, e, &i->snapshot, err) : st;
 }
 
-void generate_session_end(struct request *x, bool resumable)
+enum status generate_session_end(struct request *x, bool resumable, struct error *err)
 {
     struct session_work *k = x->job.work.arg;
+    enum status st = OK;
     if (k == NULL || k->infos[0].held == NULL)
-        return;
+        return OK;
     struct generate_job *j = generate_job_of(&x->job);
-    struct error err;
     if (resumable && j->has_saved && !sessions_are_stored(k->sessions)) {
-        if (sessions_write(k->sessions, &k->infos[0], &j->saved, &err) == OK)
+        st = sessions_write(k->sessions, &k->infos[0], &j->saved, err);
+        if (st == OK)
             j->saved = (struct stream_snapshot){.memory = NULL}; /* the session's */
-        else
-            log_warning("a session stays where it was before request %s: %s", x->id, err.message);
     }
     sessions_end(k->sessions, &k->infos[0]);
+    return st;
 }

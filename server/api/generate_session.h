@@ -22,7 +22,8 @@ bool generate_session_must_fetch(const struct session_work *k);
 enum status generate_session_open(const struct session_work *k, struct generate_request *r,
                                   const struct hosted_model *e, struct error *err);
 /* Release the session of the request's job, if there is one, to others: moved to the text's end, or where it was
- * before. Call this before the client can know of the end. A stored one has moved already. */
-void generate_session_end(struct request *x, bool resumable);
+ * before. Call this before the client can know of the end. A stored one has moved already. Errors: those of
+ * sessions_write; it is then where it was, which is to be answered. */
+enum status generate_session_end(struct request *x, bool resumable, struct error *err);
 
 #endif
