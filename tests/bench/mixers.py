@@ -70,14 +70,16 @@ def write_model(folder, mixer, tokens, dim=DIM, depth=DEPTH):
     write_tensors(folder, shapes(mixer, tokens, dim, depth), config)
 
 
-def write_tensors(folder, tensors, config):
-    """A model's folder: random numbers of these {tensor: shape}, and its config.json."""
+def write_tensors(folder, tensors, config, given=()):
+    """A model's folder: random numbers of these {tensor: shape}, or those given, in bf16, and its config.json."""
     rng, header, blobs, at = random.Random(0), {}, [], 0
     for name, shape in tensors.items():
         count = 1
         for side in shape:
             count *= side
         data = ONE * count if "norm" in name and name.endswith("weight") else numbers(rng, count)
+        if name in given:
+            data = given[name]
         if name == "head.weight" and "labels" not in config:  # likeliest are ASCII: parts of characters are held
             data = data[:len(data) // 2] + bytes(len(data) // 2)
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + len(data)]}

@@ -5,13 +5,14 @@
 
 Models of one size with random weights classify a text of T bytes (dim 256, 6 blocks) or a picture of N x N pixels in
 patches of 16 (dim 192, 12 blocks: the papers' tiny), one at a time, on every processor. Time is what `aft classify`
-takes for each further file, which it reads as well; memory what it had resident at most, for one. The standard library
-alone.
+takes for each further file, which it reads as well; memory what it had resident at most, for one. Then what kernels of
+one tap a head save of a picture's time, on one thread (AFT's appendix). The standard library alone.
 """
 import argparse
 import json
 import math
 import os
+import random
 import statistics
 import struct
 import subprocess
@@ -21,7 +22,7 @@ import time
 import zlib
 from pathlib import Path
 
-from mixers import CAUSAL, CLASSES, HEADS, OTHERS, shapes, write_model, write_tensors
+from mixers import CAUSAL, CLASSES, HEADS, ONE, OTHERS, run, shapes, write_model, write_tensors
 
 TEXTS, SIDES, PATCH = (256, 1024, 4096, 16384), (224, 384, 768, 1536), 16
 DIM, DEPTH, KERNEL = 192, 12, 11
@@ -32,23 +33,27 @@ COLOURS = ("#000000", "#d55e00", "#e69f00", "#0072b2", "#009e73", "#cc79a7", "#5
 RUNS, SECONDS, MANY = 5, 1.0, 500  # of each: repetitions; what one takes, about; files in one at most
 
 
-def write_pictures(folder, mixer, side):
+def write_pictures(folder, mixer, side, kernel=KERNEL, one_tap=False):
     """A classifier of pictures."""
     grid = side // PATCH
     model = {name: shape for name, shape in shapes(mixer, grid * grid, DIM, DEPTH).items() if name != "tok_embed"}
     model |= {"patch_embed.weight": [DIM, 3, PATCH, PATCH], "head.weight": [CLASSES, DIM]}
-    kind = {"type": mixer}
+    kind, given, rng = {"type": mixer}, {}, random.Random(0)
     if mixer in ("aft-conv", "attention", *OTHERS):
         kind["heads"] = HEADS
     if mixer == "aft-conv":
-        kind["kernel"] = KERNEL
+        kind["kernel"], nothing = kernel, bytes(len(ONE))
         for i in range(DEPTH):
-            model[f"blocks.{i}.mixer.conv.weight"] = [HEADS, KERNEL, KERNEL]
+            conv, taps = f"blocks.{i}.mixer.conv.weight", kernel * kernel
+            model[conv] = [HEADS, kernel, kernel]
+            if one_tap:
+                counts = [rng.randrange(taps) for _ in range(HEADS)]
+                given[conv] = b"".join(ONE if j == c else nothing for c in counts for j in range(taps))
     config = {"format": "aftd-model", "version": 1, "dim": DIM, "depth": DEPTH, "mixer": kind,
               "task": "image-classification", "labels": [str(i) for i in range(CLASSES)],
               "input": {"kind": "image", "size": [side, side], "patch": [PATCH, PATCH], "mean": [0.5] * 3,
                         "std": [0.5] * 3, "resize_to": side}}
-    write_tensors(folder, model, config)
+    write_tensors(folder, model, config, given)
 
 
 def write_texts(folder, mixer, tokens):
@@ -108,6 +113,18 @@ def rows(parent, mixers, sizes, write, inputs, tokens_of, what):
     return found
 
 
+def one_tap(parent):
+    """Milliseconds of a picture by kernels of all taps, of one a head and of 1 x 1, in turns."""
+    folders = [Path(parent, name) for name in ("all", "one", "least")]
+    write_pictures(folders[0], "aft-conv", SIDES[0])
+    write_pictures(folders[1], "aft-conv", SIDES[0], one_tap=True)
+    write_pictures(folders[2], "aft-conv", SIDES[0], kernel=1)
+    bench = lambda folder: json.loads(run("build/aft", "bench", folder, "--threads", "1", "--json"))
+    told = [[1000 / bench(folder)["images_per_second_batch_1"] for folder in folders] for _ in range(RUNS)]
+    print(f"\n| aft-conv, one thread | {KERNEL} x {KERNEL} taps | one of them a head | 1 x 1 |\n" + "| --- " * 4 + "|")
+    print(f"| pixels {SIDES[0]} | {' | '.join(f'{statistics.median(ms):.2f} ms' for ms in zip(*told))} |")
+
+
 # ---- the chart -------------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +171,7 @@ def main():
                                     lambda t: bytes(97 + i % 26 for i in range(t)), lambda t: t, "bytes")
         pictures = args.sides and rows(parent, PICTURES, args.sides, write_pictures, png,
                                        lambda side: (side // PATCH) ** 2, "pixels")
+        one_tap(parent)
     chart(args.chart, texts, pictures)
     print(f"\n{args.chart}")
 
