@@ -15,6 +15,7 @@ VERBS = {  # verb -> (module, what it does)
     "text": ("text", "train a generator of text, byte by byte: any file"),
     "pixels": ("pixels", "train a generator of small pictures"),
     "classify-text": ("classify_text", "train a classifier of texts: a folder with a folder of texts for each label"),
+    "languages": ("languages", "write texts in 47 languages, of Debian's packages, as texts to classify"),
     "listops": ("listops", "write ListOps, expressions whose value is their label, as texts to classify"),
     "compare": ("compare", "train text classifiers of several mixers with one budget, and tell their figures"),
     "convert": ("convert", "make models of checkpoints of others, change a model's precision, measure its quality"),

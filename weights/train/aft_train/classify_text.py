@@ -67,7 +67,7 @@ def seen(text, context, crop, rng):
     """What is learnt of a text this time."""
     if not crop or len(text) <= crop:
         return text[:context]
-    size = int(rng.integers(crop, min(len(text), context) + 1))
+    size = round(crop * (min(len(text), context) / crop) ** rng.random())  # short ones as often as long ones
     at = int(rng.integers(0, len(text) - size + 1))
     return text[at : at + size]
 
