@@ -316,15 +316,19 @@ class AftConv(Projections):
         """Sums of x [B, T, h, c] over a sequence, weighted by exp(w): within the window by a product for each chunk,
         and beyond it as it is, where nothing is taken off again."""
         batch, tokens, heads, width = x.shape
-        w, chunk = self.conv(), min(self.CHUNK, tokens)
+        w = self.conv()[:, -tokens:] if self.causal else self.conv()
         taps = w.shape[1]
         left = taps - 1 if self.causal else taps // 2
-        reach = chunk + taps - 1
+        chunk = min(tokens, max(self.CHUNK, 1 << (left - 1).bit_length()))
+        before, behind, chunks = -(-left // chunk), -(-(taps - 1 - left) // chunk), -(-tokens // chunk)
         x = x.permute(2, 0, 3, 1)  # [h, B, c, T]
-        near = F.pad(x, (left, taps - 1 - left + -tokens % chunk)).unfold(3, reach, chunk)  # [..., T / chunk, reach]
+        of_chunks = F.pad(x, (before * chunk, behind * chunk + -tokens % chunk))
+        of_chunks = of_chunks.view(heads, batch, width, -1, chunk)
+        near = torch.cat([of_chunks[..., i : i + chunks, :] for i in range(before + 1 + behind)], dim=4)
         # Row i of a chunk has the kernel from column i on: rows of one column more, of which each begins one later.
-        band = F.pad(torch.exp(w), (0, chunk)).repeat(1, chunk)[:, : chunk * reach].view(heads, chunk, reach)
-        sums = near.reshape(heads, -1, reach) @ band.transpose(1, 2).to(x.dtype)
+        reach, first = near.shape[4], before * chunk - left
+        band = F.pad(torch.exp(w), (first, reach + 1 - first - taps)).repeat(1, chunk)[:, : chunk * reach]
+        sums = near.view(heads, -1, reach) @ band.view(heads, chunk, reach).transpose(1, 2).to(x.dtype)
         sums = sums.view(heads, batch, width, -1)[..., :tokens].to(x.dtype)
         if self.global_sum and tokens > left + 1:
             sums = sums + F.pad(x.cumsum(3)[..., : -left - 1], (left + 1, 0))
