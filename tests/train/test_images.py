@@ -170,6 +170,16 @@ def test_colours_are_learnt(folder, tmp_path):
     assert "20 pictures of " in card and "seed 0" in card
 
 
+def test_the_finished_model_is_tempered_by_what_was_held_out(folder, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(images.quality, "temperature", lambda logits, want: seen.append(len(want)) or 4.0)
+    assert images.main([folder, *TINY, "--ema", "0", "--run", str(tmp_path / "run")]) == 0
+    made, kept = load(tmp_path / "run" / "model"), torch.load(tmp_path / "run" / "checkpoint.pt")["model"]
+    torch.testing.assert_close(made.head.weight, kept["head.weight"] / 4)
+    assert seen == [20]
+    assert "| held out: 20 pictures, expected calibration error | " in (tmp_path / "run/model/README.md").read_text()
+
+
 @pytest.fixture(scope="module")
 def finished(folder, tmp_path_factory):
     """The folder of a finished run of two steps."""

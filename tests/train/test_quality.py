@@ -12,7 +12,8 @@ from tiny import tiny_model
 from aft_train import ModelError, export, load
 from aft_train.pictures import read_pictures
 from aft_train.quality import (accuracy, accuracy_of_commonest, bits_of_frequencies, bits_per_byte, bits_per_dim,
-                               class_numbers, interval, measure, read_data, spread, windows)
+                               class_numbers, interval, measure, percent_off, picture_logits, read_data, spread,
+                               temperature, windows)
 
 TEXT = np.random.default_rng(0).integers(0, 256, 53, dtype=np.uint8)
 
@@ -160,3 +161,32 @@ def test_aft_evaluate_says_the_same(name, aft, tmp_path):
                            "f32"], check=True, capture_output=True).stdout
     key = {"% right": "top1_percent", "bits per byte": "bits_per_byte", "bits per dim": "bits_per_dim"}[figure.unit]
     assert json.loads(told)[key] == pytest.approx(figure.value, abs=1e-4)
+    if figure.unit == "% right":
+        off = percent_off(*picture_logits(model, read_pictures(str(data))))
+        assert json.loads(told)["calibration_error_percent"] == pytest.approx(off, abs=1e-3)
+
+
+def drawn(logits):
+    """A class for each row, as likely as its logits say."""
+    torch.manual_seed(1)
+    return torch.multinomial(torch.softmax(logits, 1), 1)[:, 0]
+
+
+@pytest.mark.parametrize("by", [0.4, 1.0, 3.0])
+def test_a_temperature_makes_probabilities_what_they_say(by):
+    torch.manual_seed(0)
+    logits = 2 * torch.randn(20_000, 10, dtype=torch.float64)
+    want = drawn(logits)
+    found = temperature(by * logits, want)
+    assert found == pytest.approx(by, rel=0.03)
+    assert percent_off(by * logits / found, want) < 1.0 < 4.0 < percent_off(by * logits, want) or by == 1
+    assert temperature(by * logits[:499], want[:499]) == 1.0  # too few to tell
+
+
+def test_a_tempered_model_says_the_same_less_surely():
+    model = tiny_model("image-classification", "aft-conv")
+    x = torch.randn(3, 3, *model.config.size)
+    with torch.no_grad():
+        before = model(x)
+        model.temper(2.5)
+        torch.testing.assert_close(model(x), before / 2.5)

@@ -152,12 +152,13 @@ def train(args):
                "texts_crc32": functools.reduce(lambda crc, text: zlib.crc32(text, crc), source.texts,
                                                zlib.crc32(np.array(source.labels)))}
     run = loop.Run(args, model, recipe, options, batch=batch, loss=loss, metric="accuracy",
-                   evaluate=lambda m: quality.text_accuracy(m, watched))
+                   evaluate=lambda m: quality.text_accuracy(m, watched),
+                   logits=lambda m: quality.text_logits(m, held))
     def figures(model):
         for name, texts in (("held out", held), ("test", test)):
             if texts:
-                right = quality.text_accuracy(model, texts)
-                yield f"{name}: {len(texts):,} texts", quality.rated(right, len(texts))
+                made = quality.text_logits(model, texts)
+                yield from quality.classifier_figures(f"{name}: {len(texts):,} texts", *made)
         yield "baseline: majority class", f"{quality.accuracy_of_commonest(source, test or held):.2f} % right"
 
     return run.finish(

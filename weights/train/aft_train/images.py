@@ -354,9 +354,10 @@ def train(args):
 
     run = loop.Run(args, model, recipe, options_of(args, shape, model.config, source),
                    batch=Batches(source, model, shape, recipe, args.workers), loss=loss,
-                   evaluate=lambda m: quality.accuracy(m, held), metric="accuracy")
+                   evaluate=lambda m: quality.accuracy(m, held), metric="accuracy",
+                   logits=lambda m: quality.picture_logits(m, held))
     def figures(model):
-        yield f"held out: {len(held):,} pictures", quality.rated(quality.accuracy(model, held), len(held))
+        yield from quality.classifier_figures(f"held out: {len(held):,} pictures", *quality.picture_logits(model, held))
         yield "baseline: majority class", f"{quality.accuracy_of_commonest(source, held):.2f} % right"
 
     return run.finish(

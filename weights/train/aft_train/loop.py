@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from . import card, precision
+from . import card, precision, quality
 from .export import check_target, export
 from .recipe import Recipe, TrainError, called, schedule
 
@@ -150,10 +150,11 @@ class Run:
     """One training run. A trainer gives it the model and three functions:
 
     batch(step) -> what loss takes;  loss(model, batch) -> scalar tensor;  evaluate(model) -> the held-out figure, which
-    `metric` names. `options` is everything else that the run depends on, for run.json.
+    `metric` names. logits(model), of classifiers -> (logits, classes) of what is held out, by which probabilities of the
+    finished model are made what they say. `options` is everything else that the run depends on, for run.json.
     """
 
-    def __init__(self, args, model, recipe, options, *, batch, loss, evaluate, metric):
+    def __init__(self, args, model, recipe, options, *, batch, loss, evaluate, metric, logits=None):
         """args: what add_arguments added. Raises ModelError if the model could not be written at its end."""
         self.scratch = None if args.run else tempfile.TemporaryDirectory(prefix="aft-train-")  # the run is not kept
         self.dir, self.recipe, self.metric = Path(args.run or self.scratch.name), recipe, metric
@@ -161,7 +162,7 @@ class Run:
         self.command = args.command
         self.dir.mkdir(parents=True, exist_ok=True)
         self.target = check_target(args.out or self.dir / "model", overwrite=True)
-        self.batch, self.loss, self.evaluate = batch, loss, evaluate
+        self.batch, self.loss, self.evaluate, self.logits = batch, loss, evaluate, logits
         self.options = {**options, **dataclasses.asdict(recipe)}
         if recipe.threads:
             torch.set_num_threads(recipe.threads)
@@ -227,6 +228,8 @@ class Run:
         self.swap_average()
         self.model.confine()  # an average of such kernels may lie a little outside
         model = self.model.settled()
+        if self.logits:
+            model.temper(quality.temperature(*self.logits(model)))
         with torch.no_grad():
             measured = list(figures(model))
         text = card.text(self.target.name, model, self.recipe, data=data, steps=self.step, done=self.done(),

@@ -127,6 +127,12 @@ class Model(nn.Module):
         nn.init.zeros_(self.head.bias)
         return False
 
+    @torch.no_grad()
+    def temper(self, temperature):
+        """Divide the logits by a temperature, for good."""
+        for p in self.head.parameters():
+            p /= temperature
+
     def initialise(self):
         """Truncated normal 0.02 for linear weights, the branches' last ones divided by sqrt(2 L) (GPT-2's scheme)."""
         linear = ("q", "k", "v", "out", "fc1", "fc2", "head")

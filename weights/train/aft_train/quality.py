@@ -15,6 +15,8 @@ from .texts import padded, read_texts
 
 BATCH_BYTES = 8192  # bytes or sub-pixels that run at a time: 8 MiB of logits
 BATCH_PICTURES, BATCH_TEXTS = 64, 32
+BINS = 15  # as aft evaluate has them
+CALIBRATED_LEAST, TEMPERATURE_MOST = 500, 8.0  # samples that tell a temperature; it, and its inverse
 
 
 @dataclass
@@ -120,28 +122,63 @@ def class_numbers(classes, labels):
 
 
 @torch.inference_mode()
-def accuracy(model, pictures, limit=0):
-    """Percentage of pictures whose likeliest class is that of their folder, prepared as the served model does."""
+def picture_logits(model, pictures, limit=0):
+    """(logits [N, classes], class numbers [N]) of pictures, prepared as the served model does, and of their folders."""
     numbers = class_numbers(pictures.classes, model.config.labels)
-    right = count = 0
-    for x, folders in batches(pictures, model.config, limit):
-        got = model(model_input(model, x)).argmax(1).tolist()
-        right += sum(g == numbers[f] for g, f in zip(got, folders))
-        count += len(x)
-    return 100 * right / count
+    made = [(model(model_input(model, x)).double().cpu(), torch.tensor([numbers[f] for f in folders]))
+            for x, folders in batches(pictures, model.config, limit)]
+    return tuple(map(torch.cat, zip(*made)))
 
 
 @torch.inference_mode()
-def text_accuracy(model, texts):
-    """Percentage of Texts whose likeliest class is their own; of those that are too long the beginning is seen."""
-    most, right = model.config.context - hasattr(model, "cls_token"), 0
+def text_logits(model, texts):
+    """(logits [N, classes], class numbers [N]) of Texts; of those that are too long the beginning is seen."""
+    most, made = model.config.context - hasattr(model, "cls_token"), []
     order = sorted(range(len(texts)), key=lambda i: len(texts.texts[i]))
     for i in range(0, len(order), BATCH_TEXTS):
         part = order[i : i + BATCH_TEXTS]
         x, lengths = (t.to(model.head.weight.device) for t in padded([texts.texts[k][:most] for k in part]))
-        got = model(x, lengths).argmax(1).tolist()
-        right += sum(g == texts.labels[k] for g, k in zip(got, part))
-    return 100 * right / len(texts)
+        made.append((model(x, lengths).double().cpu(), torch.tensor([texts.labels[k] for k in part])))
+    return tuple(map(torch.cat, zip(*made)))
+
+
+def percent_right(logits, want):
+    """Percentage of samples whose likeliest class is their own."""
+    return 100 * (logits.argmax(1) == want).double().mean().item()
+
+
+def percent_off(logits, want):
+    """By how much the likeliest class's probability is off: the expected calibration error, in %, over BINS equal parts
+    of 0..1 (Guo et al. 2017, eq. 3)."""
+    likeliest, chosen = torch.softmax(logits, 1).max(1)
+    bins = (likeliest * BINS).long().clamp(max=BINS - 1)
+    error = torch.zeros(BINS, dtype=logits.dtype).index_add(0, bins, likeliest - (chosen == want).double())
+    return 100 * error.abs().sum().item() / len(want)
+
+
+def temperature(logits, want):
+    """What to divide logits by so that probabilities are what they say: the least cross-entropy (Guo et al. 2017, 4.2).
+    1 where there are too few samples to tell."""
+    low, high = 1 / TEMPERATURE_MOST, TEMPERATURE_MOST  # of its inverse, in which the cross-entropy is convex
+    if len(want) < CALIBRATED_LEAST:
+        return 1.0
+    while high - low > 1e-4:
+        a, b = low + (high - low) / 3, high - (high - low) / 3
+        if F.cross_entropy(logits * a, want) < F.cross_entropy(logits * b, want):
+            high = b
+        else:
+            low = a
+    return 2 / (low + high)
+
+
+def accuracy(model, pictures, limit=0):
+    """Percentage of pictures whose likeliest class is that of their folder."""
+    return percent_right(*picture_logits(model, pictures, limit))
+
+
+def text_accuracy(model, texts):
+    """Percentage of Texts whose likeliest class is their own."""
+    return percent_right(*text_logits(model, texts))
 
 
 def load_for(model_dir, task):
@@ -164,6 +201,12 @@ def rated(right, count):
     """A percentage of so many, in words."""
     low, high = interval(right, count)
     return f"{right:.2f} % right (95 % interval {low:.1f} to {high:.1f})"
+
+
+def classifier_figures(on, logits, want):
+    """What there is to tell of a classifier on some samples: (measured on, figure) for its card."""
+    yield on, rated(percent_right(logits, want), len(want))
+    yield f"{on}, expected calibration error", f"{percent_off(logits, want):.2f} %"
 
 
 def accuracy_of_commonest(learnt, pictures):
