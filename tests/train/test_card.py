@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import torch
 from tiny import tiny_model
@@ -27,6 +29,20 @@ def test_a_card_has_all_that_it_takes_to_train_the_model_again():
                  f"PyTorch {torch.__version__}", "curves.png",
                  "| held out: 8 pictures | 50.00 % right |\n| test | 1.2345 bits |\n"):
         assert part in card_text, part
+
+
+def test_the_head_is_what_readers_of_other_cards_know():
+    model = tiny_model("image-classification", "aft-conv")
+    head = text(model, Recipe(steps=5, batch=2, lr=1e-3), license="mit", figures=[
+        ("held out: 8 pictures", "50.00 % right (95 % interval 1 to 99)"), ("its calibration", "3.00 %"),
+        ("baseline: majority class", "10.00 % right")]).split("---\n")
+    assert head[0] == "" and head[2].startswith("\n# mine\n")
+    read = {key: json.loads(value) for key, value in (line.split(": ", 1) for line in head[1].splitlines())}
+    assert read["license"] == "mit" and read["pipeline_tag"] == "image-classification"
+    assert read["tags"] == ["attention-free-transformer", "aft-conv"]
+    [index] = read["model-index"]
+    assert index["name"] == "mine" and index["results"][0]["task"] == {"type": "image-classification"}
+    assert index["results"][0]["metrics"] == [{"name": "held out: 8 pictures", "type": "accuracy", "value": 50.0}]
 
 
 def test_a_run_by_the_clock_tells_its_steps_and_where_it_was_stopped():

@@ -131,7 +131,7 @@ def test_a_step_moves_every_parameter_that_has_a_gradient(optimizer):
 
 def small_run(folder, recipe, evaluate=lambda model: 0.0, model=None, dtype="f32"):
     """A Run of a tiny text classifier that makes its outputs small."""
-    args = argparse.Namespace(run=folder, out=None, dtype=dtype, aft=None, command=["python"])
+    args = argparse.Namespace(run=folder, out=None, dtype=dtype, aft=None, license="unknown", command=["python"])
     model = model or tiny_model("text-classification", "aft-simple", depth=1)
     return loop.Run(args, model, recipe, {}, metric="nothing", evaluate=evaluate,
                     batch=lambda step: torch.arange(12)[None] + step,

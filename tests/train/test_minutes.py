@@ -68,7 +68,7 @@ def clocked(folder, pause, minutes=0.05):
         time.sleep(pause)
         return (torch.arange(12)[None] + step) % 256
 
-    args = argparse.Namespace(run=str(folder), out=None, dtype="f32", aft=None, command=["test"])
+    args = argparse.Namespace(run=str(folder), out=None, dtype="f32", aft=None, license="unknown", command=["test"])
     run = loop.Run(args, tiny_model("text-classification", "aft-simple", depth=1), plan, {}, metric="nothing",
                    evaluate=lambda model: 0.0, batch=batch, loss=lambda forward, x: forward(x).square().mean())
     before = time.monotonic()

@@ -1,4 +1,5 @@
 """A model's README.md: what a model is, what it was trained on, by which command and where, and how good it is."""
+import json
 import os
 import platform
 import re
@@ -70,7 +71,24 @@ def stopped(recipe, done):
     return f" It was stopped there, at {done:.0%} of {duration(60 * recipe.minutes)}." if done < 1 else ""
 
 
-def text(name, model, recipe, *, data, command, steps, done, seconds, figures):
+PIPELINES = {"image-generation": "unconditional-image-generation"}  # where the hub has another word for a task
+METRICS = {"% right": "accuracy", "bits per byte": "bits_per_byte", "bits per dim": "bits_per_dim"}
+
+
+def head(name, model, license, figures):
+    """What readers of Hugging Face's cards look for, as YAML, whose scalars and lists may be written as JSON."""
+    task = PIPELINES.get(model.config.task, model.config.task)
+    rows = [(on, figure.split(" ", 1)) for on, figure in figures if not on.startswith("baseline")]
+    metrics = [{"name": on, "type": kind, "value": float(value)} for on, (value, unit) in rows
+               for known, kind in METRICS.items() if unit.startswith(known)]
+    results = [{"task": {"type": task}, "dataset": {"name": "as the metrics say", "type": "own"}, "metrics": metrics}]
+    return "".join(f"{key}: {json.dumps(value)}\n" for key, value in (
+        ("license", license), ("library_name", "aftd"), ("pipeline_tag", task),
+        ("tags", ["attention-free-transformer", model.config.mixer.type]),
+        ("model-index", [{"name": name, "results": results}])))
+
+
+def text(name, model, recipe, *, data, command, steps, done, seconds, figures, license="unknown"):
     """The card. data: what was learnt, in words; command: the argument list; figures: [(measured on, figure)].
 
     steps, seconds: how long it was trained; done: which share that is of what was planned.
@@ -79,7 +97,10 @@ def text(name, model, recipe, *, data, command, steps, done, seconds, figures):
     average = f", weights averaged at {recipe.ema:g}" if recipe.ema else ""
     where = f"{duration(seconds)} on: {machine()}.{stopped(recipe, done)}"
     rows = "\n".join(f"| {on} | {figure} |" for on, figure in figures)
-    return f"""# {name}
+    return f"""---
+{head(name, model, license, figures)}---
+
+# {name}
 
 {shape(model)}.
 

@@ -150,15 +150,15 @@ class Run:
     """One training run. A trainer gives it the model and three functions:
 
     batch(step) -> what loss takes;  loss(model, batch) -> scalar tensor;  evaluate(model) -> the held-out figure, which
-    `metric` names. logits(model), of classifiers -> (logits, classes) of what is held out, by which probabilities of the
-    finished model are made what they say. `options` is everything else that the run depends on, for run.json.
+    `metric` names. logits(model), of classifiers -> (logits, classes) of what is held out, by which the probabilities
+    of the finished model are made what they say. `options` is everything else that the run depends on, for run.json.
     """
 
     def __init__(self, args, model, recipe, options, *, batch, loss, evaluate, metric, logits=None):
         """args: what add_arguments added. Raises ModelError if the model could not be written at its end."""
         self.scratch = None if args.run else tempfile.TemporaryDirectory(prefix="aft-train-")  # the run is not kept
         self.dir, self.recipe, self.metric = Path(args.run or self.scratch.name), recipe, metric
-        self.stored_as, self.aft = args.dtype, args.aft
+        self.stored_as, self.aft, self.license = args.dtype, args.aft, args.license
         self.command = args.command
         self.dir.mkdir(parents=True, exist_ok=True)
         self.target = check_target(args.out or self.dir / "model", overwrite=True)
@@ -233,7 +233,7 @@ class Run:
         with torch.no_grad():
             measured = list(figures(model))
         text = card.text(self.target.name, model, self.recipe, data=data, steps=self.step, done=self.done(),
-                         seconds=self.seconds, command=self.command, figures=measured)
+                         seconds=self.seconds, command=self.command, figures=measured, license=self.license)
         files = {"README.md": text, "curves.png": (self.dir / "curves.png").read_bytes()}
         export(model, self.target, inputs, self.stored_as, files, overwrite=True)
         self.swap_average()

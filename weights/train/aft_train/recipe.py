@@ -100,6 +100,8 @@ def add_arguments(parser, defaults):
                                                        "with --minutes it can be left out, and nothing is kept")
     group.add_argument("--out", metavar="MODEL_DIR",
                        help="where to write the model (FOLDER/model, or models/ and the name of what is learnt)")
+    group.add_argument("--license", metavar="NAME", default="unknown",
+                       help="the model's licence, as its card gives it: an identifier such as cc-by-sa-4.0 (unknown)")
     group.add_argument("--aft", metavar="PROGRAM", help="aft, to measure on what was held out what bf16 and int8 cost, "
                                                         "and write it to precision.json (none)")
     group.add_argument("--dtype", choices=DTYPES, default="f32", help="what to store its weights in (f32)")
