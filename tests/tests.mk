@@ -1,7 +1,7 @@
 # Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
 
 .PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-clients-few deps-bare deps-package deps-page deps-figures deps-chart deps-balancers deps-arm64 \
-    deps-units deps-container deps-valgrind test test-built test-clients test-train test-bare test-package test-container test-cpus test-arm64 \
+    deps-units deps-container deps-valgrind test test-built test-clients test-train train-all test-bare test-package test-container test-cpus test-arm64 \
     test-openapi test-page test-figures test-chart test-balancers test-restart test-units \
     torture torture-memory torture-small torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
     torture-process torture-sessions torture-injection torture-soak torture-short check check-long asan tsan fuzz fuzz-built \
@@ -56,6 +56,9 @@ deps-train: ## install what training and its tests need, PyTorch above all, in .
 	$(VENV)
 	@.venv/bin/pip install --no-compile $(TORCH)
 	@.venv/bin/pip install --no-compile -e 'weights/train[test]'
+
+train-all: deps-train ## make each shipped model again from what DATA=FOLDER has, as its card says, and compare (hours)
+	@$(PYTHON) weights/train/aft_train_cli.py again weights/models/*/ --data "$(or $(DATA),.)" --run runs
 
 deps-openapi: ## install what holds the daemon's answers against its /openapi.json, in .venv
 	$(call install,$(DEPS_PYTHON))

@@ -20,6 +20,7 @@ VERBS = {  # verb -> (module, what it does)
     "compare": ("compare", "train text classifiers of several mixers with one budget, and tell their figures"),
     "convert": ("convert", "make models of checkpoints of others, change a model's precision, measure its quality"),
     "offsets": ("offsets", "draw what a classifier of pictures by attention gives to each offset"),
+    "again": ("again", "train models again by the commands in their cards, and compare"),
     "check": ("check", "run a model's cases through PyTorch"),
 }
 USAGE = "usage: aft-train COMMAND ...\n\n" + "".join(f"  {verb:<15}{what}\n" for verb, (_, what) in VERBS.items())
