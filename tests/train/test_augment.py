@@ -204,3 +204,20 @@ def test_the_share_that_is_kept_is_drawn_from_beta():
         keeps.append(float((wanted[0, 0] - target[5, 0]) / (target[0, 0] - target[5, 0])))
     assert np.mean(keeps) == pytest.approx(0.5, abs=0.06)
     assert np.var(keeps) == pytest.approx(1 / (4 * (2 * 0.4 + 1)), abs=0.015)  # of Beta(a, a): 1 / (4 (2 a + 1))
+
+
+# ---- damages ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", augment.DAMAGES)
+def test_a_damaged_picture_is_another_of_the_same_size_and_always_the_same(name):
+    x, y = np.mgrid[0:20, 0:30]
+    image = Image.fromarray(np.stack([8 * x, 8 * y, 4 * (x + y)], axis=2).astype(np.uint8))
+    damaged, again = (np.array(augment.DAMAGES[name](image)).astype(int) for _ in range(2))
+    assert damaged.shape == (20, 30, 3) and (damaged == again).all()
+    off = damaged - np.array(image)
+    assert 0.2 < abs(off).mean() < 80
+    if "noise" in name:
+        assert off[5:10, 5:20].std() == pytest.approx(10, rel=0.15) and abs(off[5:10, 5:20].mean()) < 2
+    if "bright" in name:
+        assert damaged[10, 10] == pytest.approx(np.array(image)[10, 10] / 2, abs=1)

@@ -18,7 +18,7 @@ from test_convert import random_vit
 from test_pictures import picture, write_folder, write_tar
 from tiny import tiny_model
 
-from aft_train import convert, export, images, load
+from aft_train import augment, convert, export, images, load
 from aft_train.check import check
 from aft_train.loop import Recipe
 from aft_train.model_config import MIXERS
@@ -168,6 +168,7 @@ def test_colours_are_learnt(folder, tmp_path):
     card = (run / "model" / "README.md").read_text()
     assert "held out: 20 pictures | 100.00 % right (95 % interval 83.9 to 100.0)" in card
     assert "20 pictures of " in card and "seed 0" in card
+    assert all(f"| held out, {name}: 20 pictures | " in card for name in augment.DAMAGES)
 
 
 def test_the_finished_model_is_tempered_by_what_was_held_out(folder, tmp_path, monkeypatch):

@@ -3,10 +3,12 @@
 Everything random comes from a numpy generator that the caller seeds, so that a batch can be made again. Pillow does
 the picture work; torchvision's transforms draw from global generators and need a build that matches PyTorch's.
 """
+import io
 import math
+import zlib
 
 import numpy as np
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 FILL = (124, 116, 104)  # ImageNet's mean colour, shown where a picture was moved away
 ASPECTS = (3 / 4, 4 / 3)  # of a random crop, width by height
@@ -40,6 +42,27 @@ OPERATIONS = {
     "shear y": affine(lambda m, w, h: (1, 0, 0, 0.3 * m, 1, 0)),
     "move x": affine(lambda m, w, h: (1, 0, 0.45 * m * w, 0, 1, 0)),
     "move y": affine(lambda m, w, h: (1, 0, 0, 0, 1, 0.45 * m * h)),
+}
+
+
+def as_jpeg(image, quality):
+    file = io.BytesIO()
+    image.save(file, "jpeg", quality=quality)
+    return Image.open(file).convert("RGB")
+
+
+def noisy(image, deviation):
+    """Normal noise on every value, which depends on the picture alone."""
+    pixels = np.array(image)
+    noise = np.random.default_rng(zlib.crc32(pixels.tobytes())).normal(0, deviation, pixels.shape)
+    return Image.fromarray(np.clip(np.rint(pixels + noise), 0, 255).astype(np.uint8))
+
+
+DAMAGES = {  # what pictures may have been through, in which a classifier is measured as well
+    "as JPEG of quality 30": lambda im: as_jpeg(im, 30),
+    "blurred by a pixel": lambda im: im.filter(ImageFilter.GaussianBlur(1)),
+    "half as bright": lambda im: ImageEnhance.Brightness(im).enhance(0.5),
+    "with noise of 10 of 255": lambda im: noisy(im, 10),
 }
 
 

@@ -50,6 +50,7 @@ LOOKED_AT = 100  # pictures that tell whether they are large
 LEAST_AREA = 0.08  # of a picture that crop="resized" shows
 CHANNELS_A_HEAD = 32  # of mixers other than aft-conv, unless --heads says otherwise
 VALID_SHARE = 0.1  # of the pictures of a class, held out where none are named for it
+DAMAGED = 2000  # pictures of those held out that are looked at in each damage
 HELD_OUT_LEAST = 10  # of a class, likewise: of fewer, nobody could tell a good model from a bad one
 
 # Options that --init's model answers, and the largest value of those that nothing else checks; 0 is the least.
@@ -358,6 +359,10 @@ def train(args):
                    logits=lambda m: quality.picture_logits(m, held))
     def figures(model):
         yield from quality.classifier_figures(f"held out: {len(held):,} pictures", *quality.picture_logits(model, held))
+        for name, change in augment.DAMAGES.items():
+            made = quality.picture_logits(model, held.changed(change), DAMAGED)
+            count = len(made[1])
+            yield f"held out, {name}: {count:,} pictures", quality.rated(quality.percent_right(*made), count)
         yield "baseline: majority class", f"{quality.accuracy_of_commonest(source, held):.2f} % right"
 
     return run.finish(

@@ -86,9 +86,9 @@ class Pictures:
     they are asked for, by any thread or process.
     """
 
-    def __init__(self, classes, names, labels, sources, left_out=()):
-        """sources: a Path or the compressed bytes of each picture."""
-        self.left_out = left_out
+    def __init__(self, classes, names, labels, sources, left_out=(), change=None):
+        """sources: a Path or the compressed bytes of each picture; change(image) -> what is seen in its place."""
+        self.left_out, self.change = left_out, change
         self.classes, self.names, self.labels, self.sources = classes, names, labels, sources
         self.kept = []
 
@@ -99,9 +99,14 @@ class Pictures:
         """The RGB image, upright. Raises PictureError naming the file."""
         source = self.sources[i]
         try:
-            return decode(io.BytesIO(source) if isinstance(source, bytes) else source)
+            image = decode(io.BytesIO(source) if isinstance(source, bytes) else source)
         except PictureError as e:
             raise PictureError(f"{self.names[i]}: {e}") from None
+        return self.change(image) if self.change else image
+
+    def changed(self, change):
+        """The same pictures, each of which change(image) has gone over."""
+        return Pictures(self.classes, self.names, self.labels, self.sources, change=change)
 
     def shorter_side(self, i):
         """In pixels, of picture i; 0 if it cannot be read."""
