@@ -171,9 +171,10 @@ def main():
                                     lambda t: bytes(97 + i % 26 for i in range(t)), lambda t: t, "bytes")
         pictures = args.sides and rows(parent, PICTURES, args.sides, write_pictures, png,
                                        lambda side: (side // PATCH) ** 2, "pixels")
-        one_tap(parent)
-    chart(args.chart, texts, pictures)
-    print(f"\n{args.chart}")
+        chart(args.chart, texts, pictures)
+        print(f"\n{args.chart}")
+        if args.sides:
+            one_tap(parent)
 
 
 if __name__ == "__main__":

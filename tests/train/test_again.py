@@ -1,5 +1,6 @@
 """Models trained again by their cards."""
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -30,26 +31,36 @@ def run(*arguments):
         os.chdir(here)
 
 
-def test_a_model_is_made_again_from_its_card(model, tmp_path, capsys):
-    assert run(model, "--data", "data", "--run", "runs") == 0
-    one, other = (load(path).state_dict() for path in (model, tmp_path / "runs" / "words" / "model"))
-    assert all(np.array_equal(one[name], other[name]) for name in one)
+def test_models_are_made_again_from_their_cards(model, tmp_path, capsys):
+    other = shutil.copytree(model, tmp_path / "models" / "others")
+    assert run(model, other, "--data", "data", "--run", "runs") == 0
+    want = load(model).state_dict()
+    for name in ("words", "others"):
+        got = load(tmp_path / "runs" / name / "model").state_dict()
+        assert all(np.array_equal(want[tensor], got[tensor]) for tensor in want)
     said = capsys.readouterr().out
-    assert said.count("| words | held out: ") == 1 and "worse" not in said and "baseline" not in said
+    assert said.count("| words | held out: ") == said.count("| others | held out: ") == 1
+    assert "worse" not in said and "baseline" not in said
 
 
-def test_what_is_worse_than_its_card_is_told(model, capsys):
+def test_what_is_worse_than_its_card_or_is_not_measured_is_told(model, capsys):
     card = (model / "README.md").read_text()
-    kind, value = next(iter(again.figures_of(card).values()))
+    on, (kind, value) = next(iter(again.figures_of(card).items()))
     assert kind == "bits_per_byte"
     for better, code in ((0.019, 0), (0.021, 1)):
         (model / "README.md").write_text(card.replace(f"{value:.4f} bits", f"{value - better:.4f} bits"))
         assert run(model, "--data", "data", "--run", f"runs-{code}") == code
         assert capsys.readouterr().out.count("**worse**") == code
+    (model / "README.md").write_text(card.replace(on, "another thing"))
+    assert run(model, "--data", "data", "--run", "runs-0") == 1
+    assert "| words | another thing | " in (said := capsys.readouterr().out) and "| not measured |" in said
 
 
 @pytest.mark.parametrize("changed, wanted", [
-    ("# words\n", "has no section Training"), ("\n## Training\n\n    cp a b\n", "has no command under Training"),
+    ("# words\n", "README.md has no section Training"),
+    ("\n## Training\n\n    cp a b\n", "README.md has no command under Training"),
+    ("\n## Training\n\n    python -m aft_train.loop a\n", "README.md has no command under Training"),
+    ("\n## Training\n\n    aft-train text a\n\n## Quality\n\n| a | 3 |\n", "README.md has no figure under Quality"),
     (None, "No such file or directory")])
 def test_a_card_that_does_not_say_how_is_refused(model, changed, wanted, capsys):
     if changed:
@@ -60,9 +71,16 @@ def test_a_card_that_does_not_say_how_is_refused(model, changed, wanted, capsys)
     assert wanted in capsys.readouterr().err
 
 
+def test_what_cannot_be_begun_is_told_before_anything_is_trained(model, capsys):
+    assert run(model, "--data", "nowhere", "--run", "runs") == 2
+    assert "nowhere" in capsys.readouterr().err
+    assert run(model, model, "--data", "data", "--run", "runs") == 2
+    assert "a second model of this name" in capsys.readouterr().err and not os.path.exists("runs")
+
+
 def test_cards_of_before_name_modules(model):
     card = (model / "README.md").read_text()
     assert "python -m aft_train.text words.txt" in card
-    assert again.command_of(card) == ("text", ["words.txt", *OPTIONS, "--run", "run", "--out", str(model)])
-    verb = card.replace("python -m aft_train.text", "aft-train text")
-    assert again.command_of(verb)[0] == "text"
+    arguments = ["text", "words.txt", *OPTIONS, "--run", "run", "--out", str(model)]
+    assert again.command_of(card) == arguments
+    assert again.command_of(card.replace("python -m aft_train.text", "aft-train text")) == arguments

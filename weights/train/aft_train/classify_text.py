@@ -154,11 +154,10 @@ def train(args):
     run = loop.Run(args, model, recipe, options, batch=batch, loss=loss, metric="accuracy",
                    evaluate=lambda m: quality.text_accuracy(m, watched),
                    logits=lambda m: quality.text_logits(m, held))
-    def figures(model):
-        for name, texts in (("held out", held), ("test", test)):
-            if texts:
-                made = quality.text_logits(model, texts)
-                yield from quality.classifier_figures(f"{name}: {len(texts):,} texts", *made)
+    def figures(model, made):
+        yield from quality.classifier_figures(f"held out: {len(held):,} texts", *made)
+        if test:
+            yield from quality.classifier_figures(f"test: {len(test):,} texts", *quality.text_logits(model, test))
         yield "baseline: majority class", f"{quality.accuracy_of_commonest(source, test or held):.2f} % right"
 
     return run.finish(

@@ -357,8 +357,8 @@ def train(args):
                    batch=Batches(source, model, shape, recipe, args.workers), loss=loss,
                    evaluate=lambda m: quality.accuracy(m, held), metric="accuracy",
                    logits=lambda m: quality.picture_logits(m, held))
-    def figures(model):
-        yield from quality.classifier_figures(f"held out: {len(held):,} pictures", *quality.picture_logits(model, held))
+    def figures(model, made):
+        yield from quality.classifier_figures(f"held out: {len(held):,} pictures", *made)
         for name, change in augment.DAMAGES.items():
             made = quality.picture_logits(model, held.changed(change), DAMAGED)
             count = len(made[1])

@@ -4,7 +4,7 @@ apt-get fetches 430 MB of them. FOLDER then has train.tsv, valid.tsv and test.ts
 of each text of test.tsv, and packages.tsv, which tells of each package its version and what of its licence is in its
 copyright file. Human languages are those of the manuals of GNOME's and MATE's programs, of LibreOffice and of
 translated manual pages; formal ones are sources that packages ship. No package of the test is learnt, nor any text of
-it; what a translation has left in English is not in either.
+it as a whole; a text that is there in two languages is in neither.
 """
 import argparse
 import collections
@@ -47,7 +47,7 @@ MANUALS = "cs da de es fi fr hu id it ja nl pl pt-br ro ru sr sv tr uk zh"  # ma
 SOURCES = {  # language: (files, packages to learn, packages held out)
     "C": (r"\.[ch]$", "gnulib", "v4l2loopback-dkms lttng-modules-dkms"),
     "C++": (r"\.(hpp|cpp|h)$|/Eigen/", "libboost1.74-dev libeigen3-dev", "nlohmann-json3-dev libspdlog-dev"),
-    "CSS": (r"\.css$", "libjs-bootstrap4 libjs-bootstrap libjs-jquery-ui", "node-normalize.css python3-matplotlib"),
+    "CSS": (r"\.css$", "libjs-bootstrap4 libjs-bootstrap libjs-jquery-ui", "libjs-codemirror python3-matplotlib"),
     "Emacs Lisp": (r"\.el(\.gz)?$", "elpa-magit elpa-org", "elpa-helm elpa-company"),
     "Go": (r"\.go$", "golang-golang-x-net-dev golang-golang-x-text-dev",
            "golang-github-spf13-cobra-dev golang-github-gorilla-mux-dev"),
@@ -121,13 +121,14 @@ def of_source(text, rng):
         part, most = "", rng.randint(*SOURCE)
         while lines and len(part.encode()) < most:
             part += lines.pop(0) + "\n"
-        if SOURCE[0] <= len(part.encode()) <= 2 * SOURCE[1] and "\t" * 40 not in part:
+        if SOURCE[0] <= len(part.strip().encode()) and len(part.encode()) <= 2 * SOURCE[1] and "\t" * 40 not in part:
             yield part.strip("\n")
 
 
 def part_of(text, most, rng):
     """Some characters of a text from a word's beginning on, of `most` bytes in all."""
-    start = rng.choice([m.end() for m in re.finditer(r"^|\s+", text) if len(text[m.end() :].encode()) >= most] or [0])
+    words = [m.end() for m in re.finditer(r"^\s*|\s+", text)]
+    start = rng.choice([at for at in words if len(text[at:].encode()) >= most] or [0])
     return text[start:].encode()[:most].decode(errors="ignore")
 
 
@@ -135,7 +136,7 @@ def human(part, cache):
     """{label: {sentence}} of all packages with manuals."""
     found = collections.defaultdict(set)
     for package in HELP[part].split():
-        for path, text in files(package, cache, r"share/(gnome/)?help/[^/]+/.*\.(page|docbook|xml)$"):
+        for path, text in files(package, cache, r"share/help/[^/]+/.*\.(page|docbook|xml)$"):
             label = LABEL.get(re.search(r"/help/([^/]+)/", path)[1])
             if label:
                 found[label].update(of_markup(text))
@@ -180,13 +181,16 @@ def licence(package, cache):
 def tables(cache):
     """{file: its rows of (text, label)}"""
     rng = random.Random(0)
-    learnt, held = ({**human(part, cache), **formal(part, cache, rng)} for part in ("train", "test"))
-    english = learnt["English"] | held["English"]
+    learnt, held = (human(part, cache) | formal(part, cache, rng) for part in ("train", "test"))
+    labels = sorted(learnt.keys() | held.keys())
+    counts = collections.Counter(text for label in labels for text in learnt[label] | held[label])
+    several = {text for text, count in counts.items() if count > 1}  # a translation has left some as they were
     rows = {"train": [], "valid": [], "test": []}
-    for label in sorted(learnt):
-        untranslated = english if label != "English" else set()
-        seen = sorted(learnt[label] - untranslated)
-        new = sorted(held.get(label, set()) - learnt[label] - untranslated)
+    for label in labels:
+        seen = sorted(learnt[label] - several)
+        new = sorted(held[label] - learnt[label] - several)
+        if not seen or not new:
+            raise ValueError(f"no text in {label} to {'hold out' if seen else 'learn'}, expected some in its packages")
         rng.shuffle(seen)
         rng.shuffle(new)
         watched = round(len(seen[:LEARNT]) * VALID_SHARE)
@@ -203,7 +207,7 @@ def write(folder, cache):
         version = fetched(package, cache).name.split("_")[1].replace("%3a", ":")
         told.append((package, version, licence(package, cache)))
     for name, rows in {**tables(cache), "packages": told}.items():
-        with open(folder / f"{name}.tsv", "w", newline="") as f:
+        with open(folder / f"{name}.tsv", "w", newline="", encoding="utf-8") as f:
             out = csv.writer(f, delimiter="\t", lineterminator="\n")
             out.writerows(rows if name == "packages" else [("text", "label"), *rows])
         print(f"{name}.tsv: {len(rows):,} rows, crc32 {zlib.crc32((folder / f'{name}.tsv').read_bytes()):08x}")
@@ -227,7 +231,7 @@ def main(argv=None, name="aft_train.languages"):
             write(made, cache)
             made.rename(folder)
     except (OSError, ValueError, tarfile.TarError) as e:
-        print(f"{name}: {folder}: {getattr(e, 'strerror', None) or e}", file=sys.stderr)
+        print(f"{name}: {folder}: {e}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

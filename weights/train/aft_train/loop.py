@@ -16,6 +16,7 @@ A run with --minutes has a time in place of a number of steps: how far it is, an
 clock, so that on every machine the rate has fallen to 0 when the time is over. Without --run nothing is kept of it but
 the model, and stopping it ends it with the model as far as it came.
 """
+import copy
 import csv
 import dataclasses
 import fcntl
@@ -147,7 +148,7 @@ def draw(run_dir, metric):
 
 
 class Run:
-    """One training run. A trainer gives it the model and three functions:
+    """One training run. A trainer gives it the model and its functions:
 
     batch(step) -> what loss takes;  loss(model, batch) -> scalar tensor;  evaluate(model) -> the held-out figure, which
     `metric` names. logits(model), of classifiers -> (logits, classes) of what is held out, by which the probabilities
@@ -222,16 +223,21 @@ class Run:
     def export(self, inputs, figures, data):
         """Write the finished model: its averaged weights, cases of `inputs` and a README.md, its card.
 
-        figures(model) yields (measured on, figure) for the card, data says in words what was learnt.
+        figures(model) yields (measured on, figure) for the card, data says in words what was learnt; of classifiers
+        figures(model, (logits, classes) of what is held out).
         """
         self.model.eval()
         self.swap_average()
         self.model.confine()  # an average of such kernels may lie a little outside
-        model = self.model.settled()
+        model, held = self.model.settled(), []
         if self.logits:
-            model.temper(quality.temperature(*self.logits(model)))
+            model = copy.deepcopy(model)
+            logits, want = self.logits(model)
+            temperature = quality.temperature(logits, want)
+            model.temper(temperature)
+            held = [(logits / temperature, want)]
         with torch.no_grad():
-            measured = list(figures(model))
+            measured = list(figures(model, *held))
         text = card.text(self.target.name, model, self.recipe, data=data, steps=self.step, done=self.done(),
                          seconds=self.seconds, command=self.command, figures=measured, license=self.license)
         files = {"README.md": text, "curves.png": (self.dir / "curves.png").read_bytes()}

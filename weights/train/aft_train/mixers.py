@@ -268,7 +268,7 @@ class AftConv(Projections):
     """aft-conv, eq. 6: biases by relative position, a kernel and a key for each head."""
 
     DENSE_TOKENS = 256  # of a picture: up to here one T x T product a head is faster than a depthwise convolution
-    CHUNK = 32  # elements of a sequence that share one product of their windows
+    CHUNK = 32  # elements of a sequence, at least, that share one product of their windows
 
     def __init__(self, config, causal, tokens):
         m = config.mixer

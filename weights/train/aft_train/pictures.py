@@ -1,4 +1,5 @@
 """Labelled pictures, from a folder of class folders or a tar of one, and the part of a picture that a model sees."""
+import copy
 import io
 import os
 import sys
@@ -86,9 +87,9 @@ class Pictures:
     they are asked for, by any thread or process.
     """
 
-    def __init__(self, classes, names, labels, sources, left_out=(), change=None):
-        """sources: a Path or the compressed bytes of each picture; change(image) -> what is seen in its place."""
-        self.left_out, self.change = left_out, change
+    def __init__(self, classes, names, labels, sources, left_out=()):
+        """sources: a Path or the compressed bytes of each picture."""
+        self.left_out, self.change = left_out, None
         self.classes, self.names, self.labels, self.sources = classes, names, labels, sources
         self.kept = []
 
@@ -99,14 +100,15 @@ class Pictures:
         """The RGB image, upright. Raises PictureError naming the file."""
         source = self.sources[i]
         try:
-            image = decode(io.BytesIO(source) if isinstance(source, bytes) else source)
+            return decode(io.BytesIO(source) if isinstance(source, bytes) else source)
         except PictureError as e:
             raise PictureError(f"{self.names[i]}: {e}") from None
-        return self.change(image) if self.change else image
 
     def changed(self, change):
-        """The same pictures, each of which change(image) has gone over."""
-        return Pictures(self.classes, self.names, self.labels, self.sources, change=change)
+        """The same pictures, where a model sees change(image) in place of the image that it would see."""
+        other = copy.copy(self)
+        other.change = change
+        return other
 
     def shorter_side(self, i):
         """In pixels, of picture i; 0 if it cannot be read."""
@@ -132,13 +134,12 @@ class Pictures:
 
     def fitted(self, i, config):
         """What a model sees of picture i, as an image. Raises PictureError naming the file."""
-        if self.kept:
-            return self.kept[i]
-        image = self.image(i)
+        image = self.kept[i] if self.kept else self.image(i)
         try:
-            return fit(image, config.size, config.resize_to, config.interpolation)
+            image = image if self.kept else fit(image, config.size, config.resize_to, config.interpolation)
         except PictureError as e:
             raise PictureError(f"{self.names[i]}: {e}") from None
+        return self.change(image) if self.change else image
 
     def prepared(self, i, config):
         """What a model sees of picture i, not yet normalised: uint8 [H, W, 3]. Raises PictureError naming the file."""

@@ -158,9 +158,9 @@ def percent_off(logits, want):
 
 def temperature(logits, want):
     """What to divide logits by so that probabilities are what they say: the least cross-entropy (Guo et al. 2017, 4.2).
-    1 where there are too few samples to tell."""
+    1 where there are too few samples to tell, or none is wrong: nothing could be too sure then."""
     low, high = 1 / TEMPERATURE_MOST, TEMPERATURE_MOST  # of its inverse, in which the cross-entropy is convex
-    if len(want) < CALIBRATED_LEAST:
+    if len(want) < CALIBRATED_LEAST or (logits.argmax(1) == want).all():
         return 1.0
     while high - low > 1e-4:
         a, b = low + (high - low) / 3, high - (high - low) / 3
