@@ -24,7 +24,7 @@ bench-mixers: deps-bench ## what each token mixer costs, at 256, 1024 and 4096 b
 	+@$(BUILD) programs
 	@tests/bench/mixers.py
 
-bench-papers: deps-bench ## what each mixer costs as its input grows, beside softmax: time, peak memory, a chart (30 minutes)
+bench-papers: deps-bench ## what each mixer costs as its input grows, beside softmax: time, peak memory, a chart (12 minutes)
 	+@$(BUILD) programs
 	@tests/bench/papers.py $(PAPERS_FLAGS)
 
