@@ -213,11 +213,15 @@ def write(folder, cache):
         print(f"{name}.tsv: {len(rows):,} rows, crc32 {zlib.crc32((folder / f'{name}.tsv').read_bytes()):08x}")
 
 
-def main(argv=None, name="aft_train.languages"):
-    p = argparse.ArgumentParser(prog=name, description="Write texts in 47 languages as tables of texts and labels.")
+def parser(prog="aft-train languages"):
+    p = argparse.ArgumentParser(prog=prog, description="Write texts in 47 languages as tables of texts and labels.")
     p.add_argument("folder", help="a new folder, for the tables")
     p.add_argument("--cache", metavar="DIR", type=Path, help="keep the packages there (they are not kept)")
-    args = p.parse_args(argv)
+    return p
+
+
+def main(argv=None, name="aft_train.languages"):
+    args = parser(name).parse_args(argv)
     folder = Path(args.folder)
     try:
         if folder.exists():
