@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aft_train import mixers
 from aft_train.mixers import AftConv, OneTapKernel, kernel_entropy
+from aft_train.model import dropped
 
 
 def by_equation(mixer, x, w):
@@ -308,3 +309,14 @@ def test_the_entropy_of_kernels_is_least_where_one_tap_counts():
     flat, one = torch.zeros(2, 3, 3), 50.0 * torch.eye(9)[:2].view(2, 3, 3)
     assert torch.allclose(kernel_entropy(flat), torch.tensor(9.0).log())
     assert kernel_entropy(one) < 1e-6
+
+
+@pytest.mark.parametrize("rate, share", [(0.0, 0.0), (1e-9, 1 / 256), (0.1, 26 / 256), (0.999, 255 / 256)])
+def test_dropped_elements_are_zero_and_the_mean_stays(rate, share):
+    torch.manual_seed(1)
+    x = torch.ones(1000, 1001, requires_grad=True)
+    y = dropped(x, rate)
+    y.sum().backward()
+    assert (y == 0).double().mean().item() == pytest.approx(share, abs=2e-3)
+    assert y.max().item() == pytest.approx(1 / (1 - share))
+    assert torch.equal(x.grad, y)  # what is dropped learns nothing

@@ -1,6 +1,8 @@
 """Text to learn from or to measure with: any file as bytes, and slices of one."""
+import contextlib
 import gzip
 import lzma
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -27,6 +29,19 @@ def read_bytes(path):
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as e:
         raise CorpusError(f"{path}: {getattr(e, 'strerror', None) or e}") from None
     return np.frombuffer(data, np.uint8)
+
+
+@contextlib.contextmanager
+def new_folder(folder):
+    """A folder to fill, which then appears under its name, whole. Raises ValueError, OSError and what fills it raises."""
+    if folder.exists():
+        raise ValueError("exists, expected a new name")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".aft-train-") as aside:
+        made = Path(aside, folder.name)
+        made.mkdir()
+        yield made
+        made.rename(folder)
 
 
 def span(text, size, name, least):

@@ -16,9 +16,10 @@ import re
 import subprocess
 import sys
 import tarfile
-import tempfile
 import zlib
 from pathlib import Path
+
+from .corpus import new_folder
 
 LEARNT, HELD_OUT, VALID_SHARE = 12000, 500, 0.02  # texts of a language at most; of those learnt, what watches the run
 SHORTEST, LONGEST, SOURCE = 24, 400, (60, 400)  # bytes of a sentence; of a text of a source
@@ -234,16 +235,10 @@ def main(argv=None, name="aft_train.languages"):
     args = parser(name).parse_args(argv)
     folder = Path(args.folder)
     try:
-        if folder.exists():
-            raise ValueError("exists, expected a new name")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".aft-train-") as aside:
-            made = Path(aside, folder.name)
-            made.mkdir()
-            cache = args.cache or Path(aside)
+        with new_folder(folder) as made:
+            cache = args.cache or made.parent
             cache.mkdir(parents=True, exist_ok=True)
             write(made, cache)
-            made.rename(folder)
     except (OSError, ValueError, tarfile.TarError) as e:
         print(f"{name}: {folder}: {e}", file=sys.stderr)
         return 2

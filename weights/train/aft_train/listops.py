@@ -9,10 +9,11 @@ import argparse
 import random
 import statistics
 import sys
-import tempfile
 from pathlib import Path
 
 from tqdm import tqdm
+
+from .corpus import new_folder
 
 OPERATORS = {">": max, "<": min, "|": lambda values: int(statistics.median(values)),
              "+": lambda values: sum(values) % 10}
@@ -79,19 +80,13 @@ def main(argv=None, name="aft_train.listops"):
         return 2
     rng, seen, folder = random.Random(args.seed), set(), Path(args.folder)
     try:
-        if folder.exists():
-            raise ValueError("exists, expected a new name")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".aft-train-") as aside:
-            made = Path(aside, folder.name)
-            made.mkdir()
+        with new_folder(folder) as made:
             for key in FILES:
                 rows = expressions(rng, getattr(args, key), args.shortest, args.longest, args.depth, args.arguments,
                                    seen)
                 with open(made / f"{key}.tsv", "w") as f:
                     f.write("text\tlabel\n")
                     f.writelines(f"{text}\t{value}\n" for text, value in rows)
-            made.rename(folder)
     except (OSError, ValueError) as e:
         print(f"{name}: {folder}: {getattr(e, 'strerror', None) or e}", file=sys.stderr)
         return 2

@@ -168,6 +168,7 @@ class Run:
         if recipe.threads:
             torch.set_num_threads(recipe.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # nothing reads any; the filling takes time
         self.device, self.dtype = device_of(recipe)
         entropy = options.get("kernel_entropy") or 0
         if not 0 <= entropy < np.inf or (entropy and (options.get("one_tap") or not model.convolutions())):

@@ -355,7 +355,8 @@ class AftConv(Projections):
         batch, tokens, dim = v.shape
         e = shifted_exp(k, mask)
         v = v.view(batch, tokens, self.heads, -1)
-        both = e[..., None] * torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
+        e = e[..., None]
+        both = torch.cat([e * v, e], dim=-1)
         if not grid:
             sums = self.banded(both)
         elif tokens <= self.DENSE_TOKENS or not torch.is_grad_enabled():
