@@ -66,7 +66,7 @@ def test_another_daemon_is_asked_for_its_models(visit, start_daemon):
     with_states({"cifar10-sima": "loaded"})(page)
     page.unroute("**/metrics")
     let_pass(page, 2)
-    expect(page.locator("#classify .check")).to_have_text(["cifar10-sima"])
+    expect(page.locator("#classify .models .check")).to_have_text(["cifar10-sima"])
 
 
 def test_models_that_are_away_are_not_offered(visit):
@@ -74,7 +74,7 @@ def test_models_that_are_away_are_not_offered(visit):
         "cifar10-aft-conv": "idle", "cifar10-sima": "unloaded", "enwik8-aft-local": "unloaded",
         "cifar10-pixels-16": "failed"}))
     part = panel(page, "Classify")
-    expect(part.locator(".check")).to_have_text(["cifar10-aft-conv (loaded when asked)"])
+    expect(part.locator(".models .check")).to_have_text(["cifar10-aft-conv (loaded when asked)"])
     part.get_by_role("button", name="Sample").click()
     expect(status(part)).to_contain_text("cifar10-aft-conv: ship")
     part = panel(page, "Write")
@@ -109,7 +109,7 @@ def test_what_the_key_may_not_use_is_said(visit, start_daemon, make_key):
 def test_a_model_that_is_being_loaded_is_waited_for(visit, start_daemon):
     page = visit(start_daemon("--models-lazy=true").url, expect=["status of 503"])
     part = panel(page, "Classify")
-    expect(part.locator(".check")).to_have_text(
+    expect(part.locator(".models .check")).to_have_text(
         ["cifar10-aft-conv (loaded when asked)", "cifar10-sima (loaded when asked)"])
     part.get_by_role("button", name="Sample").click()
     expect(status(part)).to_contain_text("ship, 91 %")
