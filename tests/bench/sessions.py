@@ -6,7 +6,6 @@ run, and the median and the worst ratio of neighbours. The standard library alon
 import argparse
 import http.client
 import json
-import os
 import pathlib
 import shutil
 import statistics
@@ -47,12 +46,6 @@ class Client:
             assert self.ask("POST", "/generate", {"session": self.id, "max_tokens": BYTES})["tokens"] == BYTES
 
 
-def cpu_s(process):
-    """Processor time that it has taken."""
-    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def rate(clients, requests):
     threads = [threading.Thread(target=c.run, args=(requests,)) for c in clients]
     begin = time.monotonic()
@@ -79,9 +72,9 @@ def main():
         for run in range(args.runs + 1):
             rates, spent = [0, 0], [0, 0]
             for which in (0, 1) if run % 2 else (1, 0):
-                spent[which] = -cpu_s(daemons[which].process)
+                spent[which] = -daemons[which].cpu_s()
                 rates[which] = rate(clients[which], args.requests)
-                spent[which] += cpu_s(daemons[which].process)
+                spent[which] += daemons[which].cpu_s()
             if run > 0:  # the first is for what stays
                 ratios.append(rates[0] / rates[1])
                 costs.append(spent[0] / spent[1])

@@ -35,6 +35,11 @@ class Daemon:
     def said(self):
         return Path(self.log.name).read_text(errors="replace")
 
+    def cpu_s(self):
+        """Processor time that it has taken."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self):
         self.process.terminate()
         try:

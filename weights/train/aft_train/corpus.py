@@ -33,7 +33,7 @@ def read_bytes(path):
 
 @contextlib.contextmanager
 def new_folder(folder):
-    """A folder to fill, which then appears under its name, whole. Raises ValueError, OSError and what fills it raises."""
+    """A folder to fill, which then appears whole. Raises ValueError, OSError, and what the filling raises."""
     if folder.exists():
         raise ValueError("exists, expected a new name")
     folder.parent.mkdir(parents=True, exist_ok=True)
