@@ -115,7 +115,7 @@
     NUMBER(timeout_ms, 60000, 1, 86400000, "time limit of a request that sets none")                                   \
     NUMBER(timeout_ms_max, 600000, 1, 86400000, "longest time limit that a request may set")                           \
     NUMBER(max_tokens, 256, 1, GENERATE_TOKENS_MAX, "bytes generated for a request that sets no number")               \
-    NUMBER(max_tokens_max, 65536, 1, GENERATE_TOKENS_MAX, "most bytes that a request may ask for")                     \
+    NUMBER(max_tokens_max, 1048576, 1, GENERATE_TOKENS_MAX, "most bytes that a request may ask for")                   \
     NUMBER(stream_buffer_bytes, 65536, 4096, 16777216,                                                                 \
            "unread bytes after which a slow client's request is cancelled")                                            \
     NUMBER(ping_ms, 15000, 100, 600000, "silence after which a stream is sent a comment line")                         \

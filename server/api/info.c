@@ -69,8 +69,9 @@ static void put_loaded(json_t *m, const struct hosted_model *e)
         json_put(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
     if (e->version != 0)
         json_put(m, "version", json_integer(e->version));
-    if (c->input != INPUT_IMAGE)
-        json_put(m, "context", json_integer(model_config_causal(c) ? c->context : info->elements_max));
+    const uint32_t most = model_config_causal(c) ? info->context : info->elements_max;
+    if (c->input != INPUT_IMAGE && most != ENGINE_CONTEXT_UNLIMITED)
+        json_put(m, "context", json_integer(most));
 }
 
 /* Clients are told of all that they may ask for, and of those whose files are not accepted. */

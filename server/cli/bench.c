@@ -17,13 +17,14 @@
 #define PREFILL_ROWS ENGINE_PROMPT_ROWS /* as the daemon feeds prompts by default */
 #define STEPS 16                        /* of one run with several streams */
 #define STEPS_AROUND 8                  /* steps timed on each side of a position */
+#define POSITION_MOST 1048576           /* to compare, of a stream without an end */
 
 struct bench {
     const struct model *model;
     struct engine *engine;
     uint32_t runs;
-    uint32_t positions[2];
-    json_t *result; /* object of figures, in the order measured */
+    uint32_t positions[2], limit; /* those to compare are below it */
+    json_t *result;               /* object of figures, in the order measured */
     bool json;
     struct cli_progress progress; /* counts runs of all figures */
     size_t done;
@@ -238,17 +239,17 @@ static void bench_prefill(struct bench *b)
 /* The cost of a step around two positions, measured alternately. */
 static void bench_positions(struct bench *b, float *logits)
 {
-    const uint32_t context = b->model->config.context;
+    const uint32_t limit = b->limit;
     double seconds[2][BENCH_RUNS_MAX], ratios[BENCH_RUNS_MAX];
     uint32_t from[2], steps = 2 * STEPS_AROUND;
     for (int p = 0; p < 2; p++) {
         const uint32_t at = b->positions[p];
         from[p] = at < STEPS_AROUND ? 0 : at - STEPS_AROUND;
-        if (from[p] + steps > context)
-            from[p] = context < steps ? 0 : context - steps;
+        if (from[p] + steps > limit)
+            from[p] = limit < steps ? 0 : limit - steps;
     }
-    if (steps > context)
-        steps = context;
+    if (steps > limit)
+        steps = limit;
     for (uint32_t i = 0; i < b->runs + 1; i++) {
         for (uint32_t p = 0; p < 2; p++) {
             /* The last few steps untimed: prefill leaves other data in the caches than steps do, all the more if it is
@@ -322,17 +323,19 @@ static int bench_run(struct bench *b, const struct cli_engine *with)
     return code;
 }
 
-/* "A,B" -> two positions of the context; NULL: the usual ones. */
-static int parse_positions(const char *list, uint32_t positions[2], uint32_t context)
+/* "A,B" -> two positions of a stream; NULL: the usual ones. */
+static int parse_positions(const char *list, struct bench *b)
 {
-    uint64_t first = context > 64 ? 64 : context - 1, second = context > 1000 ? 1000 : context - 1;
+    const bool ends = model_config_limited(&b->model->config, b->model->pos_embed != NULL);
+    const uint32_t limit = b->limit = ends ? b->model->config.context : POSITION_MOST;
+    uint64_t first = limit > 64 ? 64 : limit - 1, second = limit > 1000 ? 1000 : limit - 1;
     const char *at = list;
     if (list != NULL && !(digits_read(&first, &at) && *at++ == ',' && digits_read(&second, &at) && *at == '\0' &&
-                          first < context && second < context))
-        return cli_fail_usage("--positions is \"%s\", expected two numbers below the context of %u, as in %u,%u", list,
-                              context, context / 4, context / 2);
-    positions[0] = (uint32_t)first;
-    positions[1] = (uint32_t)second;
+                          first < limit && second < limit))
+        return cli_fail_usage("--positions is \"%s\", expected two numbers below %s%u, as in %u,%u", list,
+                              ends ? "the context of " : "", limit, limit / 4, limit / 2);
+    b->positions[0] = (uint32_t)first;
+    b->positions[1] = (uint32_t)second;
     return CLI_OK;
 }
 
@@ -376,7 +379,7 @@ int cli_bench(int argc, char **argv)
     b.model = m;
     b.runs = (uint32_t)runs;
     if (model_config_causal(&m->config))
-        code = parse_positions(positions, b.positions, m->config.context);
+        code = parse_positions(positions, &b);
     else if (positions != NULL)
         code = cli_fail_usage("--positions is for models that generate text or pictures, and %s does not", m->name);
     if (code == CLI_OK)

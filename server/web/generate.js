@@ -169,9 +169,12 @@ function goOn() {
 
 /** What the chosen model knows of a text. */
 function tellContext() {
-    const context = modelOf(fields.model.value)?.context;
+    const model = modelOf(fields.model.value), context = model?.context;
+    const sees = context ? `The model sees the last ${inBytes(context)}, and`
+        : "The model’s texts have no end, and each byte of them takes as long as the first: it";
     panel.querySelector(".sees").textContent =
-        context ? `The model sees the last ${inBytes(context)}, and writes in the manner of what it was trained on.` : "";
+        model?.mixer ? `${sees} writes in the manner of what it was trained on.` : "";
+    fields.context_overflow.parentElement.hidden = model?.mixer && !context;
 }
 
 export function setModels() {

@@ -9,21 +9,33 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "tests/support/model_variants.h"
 #include "tests/support/program.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/temp_dir.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
 static const char small_text_model[] = "tests/data/golden/lm-local-8";
 static const char small_picture_model[] = "tests/data/golden/conv-heads8-k5";
-static char aft[PATH_MAX];
+static char aft[PATH_MAX], dir[PATH_MAX], endless[PATH_MAX];
 
 static int setup(void **state)
 {
     (void)state;
+    temp_dir_create(dir);
+    model_variants_write_endless(dir, "endless", "tests/data/golden/lm-conv-heads4-k5", 6);
+    temp_path(endless, dir, "endless");
     program_find(aft, "aft", "AFTD_TEST_CLI");
     assert_int_equal(unsetenv("AFTD_ISA"), 0);
     assert_int_equal(unsetenv("AFTD_PRECISION"), 0);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    temp_dir_remove(dir);
     return 0;
 }
 
@@ -89,7 +101,7 @@ static void bench_has_every_figure(void **state)
 static void bench_is_readable_too(void **state)
 {
     (void)state;
-    static const struct program_case cases[] = {
+    const struct program_case cases[] = {
         {"text", {"bench", small_text_model, "--runs", "3"}, NULL, 0, "64 streams ", ""},
         {"prefill", {"bench", small_text_model, "--runs", "3"}, NULL, 0, "(one prompt of 48 bytes)", ""},
         {"positions",
@@ -97,6 +109,12 @@ static void bench_is_readable_too(void **state)
          NULL,
          0,
          "byte 40 over byte 3: ",
+         ""},
+        {"positions of a stream without an end",
+         {"bench", endless, "--runs", "3", "--positions", "64,5000"},
+         NULL,
+         0,
+         "byte 5000 over byte 64: ",
          ""},
         {"pictures", {"bench", small_picture_model, "--runs", "3"}, NULL, 0, "batch 8 ", ""},
         {"attention's state grows",
@@ -167,5 +185,5 @@ int main(void)
         cmocka_unit_test(wrong_arguments_are_named),
         cmocka_unit_test(a_synthetic_model_is_measured_like_any_other),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return cmocka_run_group_tests(tests, setup, tear_down);
 }

@@ -380,7 +380,7 @@ static void change_all(struct settings *s)
             setting_set_number(row, s, row->def == row->max ? row->min : row->max);
     }
     s->timeout_ms = 5; /* what must not exceed its maximum */
-    s->max_tokens = 6;
+    s->max_tokens = 1;
 }
 
 static void printed_configuration_reads_back(void **state)

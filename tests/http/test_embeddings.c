@@ -204,6 +204,28 @@ static char *dump(json_t *body)
     return text;
 }
 
+/* GET /v1/models/NAME has the elements that a model sees at most, if there is a most. */
+static void a_model_without_an_end_has_no_context(void **state)
+{
+    static const struct {
+        const char *path;
+        int context;
+    } cases[] = {{"/v1/models/endless-conv", 0},
+                 {"/v1/models/endless-simple", 0},
+                 {"/v1/models/starting", 48},
+                 {"/v1/models/text-fastformer", 48}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct reply r;
+        client_get(&aftd, cases[i].path, &r);
+        json_t *model = reply_json(&r), *context = json_object_get(model, "context");
+        assert_int_equal(json_integer_value(context), cases[i].context);
+        assert_int_equal(context == NULL, cases[i].context == 0);
+        json_decref(model);
+        reply_clear(&r);
+    }
+}
+
 /* Texts of all lengths that the models take, all at once, beside streams that are written. */
 static void each_text_has_the_bits_that_it_has_alone(void **state)
 {
@@ -503,6 +525,7 @@ static void what_is_wrong_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_without_an_end_has_no_context),
         cmocka_unit_test(each_text_has_the_bits_that_it_has_alone),
         cmocka_unit_test(several_texts_come_in_order_in_every_form),
         cmocka_unit_test(a_text_that_was_parked_has_the_same_bits),
