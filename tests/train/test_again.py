@@ -58,8 +58,9 @@ def test_what_is_worse_than_its_card_or_is_not_measured_is_told(model, capsys):
 
 @pytest.mark.parametrize("changed, wanted", [
     ("# words\n", "README.md has no section Training"),
-    ("\n## Training\n\n    cp a b\n", "README.md has no command under Training"),
-    ("\n## Training\n\n    python -m aft_train.loop a\n", "README.md has no command under Training"),
+    ("\n## Training\n\nBy hand.\n", "README.md has no command under Training"),
+    ("\n## Training\n\n    cp a b\n", "README.md has cp a b under Training, expected aft-train"),
+    ("\n## Training\n\n    python -m aft_train.loop a\n", "README.md has python -m aft_train.loop a under Training"),
     ("\n## Training\n\n    aft-train text a\n\n## Quality\n\n| a | 3 |\n", "README.md has no figure under Quality"),
     (None, "No such file or directory")])
 def test_a_card_that_does_not_say_how_is_refused(model, changed, wanted, capsys):
@@ -82,5 +83,22 @@ def test_cards_of_before_name_modules(model):
     card = (model / "README.md").read_text()
     assert "python -m aft_train.text words.txt" in card
     arguments = ["text", "words.txt", *OPTIONS, "--run", "run", "--out", str(model)]
-    assert again.command_of(card) == arguments
-    assert again.command_of(card.replace("python -m aft_train.text", "aft-train text")) == arguments
+    assert again.commands_of(card) == [arguments]
+    assert again.commands_of(card.replace("python -m aft_train.text", "aft-train text")) == [arguments]
+
+
+def test_teachers_are_made_before_those_they_taught_or_taken_as_they_are(model, tmp_path, monkeypatch):
+    """A card whose model learnt from two others: one that its first command makes, one that lies beside it."""
+    monkeypatch.chdir(tmp_path / "data")
+    assert text.main(["words.txt", *OPTIONS, "--seed", "1", "--run", "first"]) == 0
+    taught = ["words.txt", *OPTIONS, "--seed", "2", "--teacher", "first/model", "../models/words", "--run", "second"]
+    assert text.main([*taught, "--out", str(tmp_path / "models" / "taught")]) == 0
+    monkeypatch.chdir(tmp_path)
+    card = tmp_path / "models" / "taught" / "README.md"
+    first = f"    aft-train text words.txt {' '.join(OPTIONS)} --seed 1 --run first\n"
+    card.write_text(card.read_text().replace("    python -m", first + "    python -m", 1)
+                    .replace("../models/words", "models/words"))
+    shutil.rmtree(tmp_path / "data" / "first")
+    assert run(card.parent, "--data", "data", "--run", "runs") == 0
+    want, got = (load(folder).state_dict() for folder in (card.parent, tmp_path / "runs" / "taught" / "model"))
+    assert all(np.array_equal(want[tensor], got[tensor]) for tensor in want)

@@ -1,4 +1,4 @@
-"""Train models again, each by the command in its card, and hold what comes of it against the card: aft-train again
+"""Train models again, each by the commands in its card, and hold what comes of it against the card: aft-train again
 MODEL_DIR... --data FOLDER --run FOLDER.
 
 What was interrupted goes on with the same command. Another machine rounds otherwise, so that figures may differ a
@@ -14,7 +14,6 @@ import aft_train_cli
 from aft_train_cli import TRAINERS, VERBS
 
 from .card import METRICS
-from .compare import without
 
 TOLERANCE = {"accuracy": -1.0, "bits_per_byte": 0.02, "bits_per_dim": 0.02}  # below 0: where more is better
 
@@ -27,15 +26,42 @@ def section(card, title):
     return lines[1].split("\n## ", 1)[0].splitlines()
 
 
-def command_of(card):
-    """[verb, argument, ...] that a card says the model was trained by. Raises ValueError."""
-    words = shlex.split(next((line for line in section(card, "Training") if line.startswith("    ")), ""))
+def commands_of(card):
+    """[verb, argument, ...] of each command that a card says the model was trained by: those that made its teachers,
+    and in the end its own. Raises ValueError."""
     modules = {f"python -m aft_train.{VERBS[verb][0]}": verb for verb in TRAINERS}  # as older cards name them
-    if words[:1] == ["aft-train"] and words[1:2] and words[1] in TRAINERS:
-        return words[1:]
-    if " ".join(words[:3]) in modules:
-        return [modules[" ".join(words[:3])], *words[3:]]
-    raise ValueError("has no command under Training, expected aft-train and its arguments in an indented line")
+    commands = []
+    for line in (line for line in section(card, "Training") if line.startswith("    ")):
+        words = shlex.split(line)
+        if words[:1] == ["aft-train"] and words[1:2] and words[1] in TRAINERS:
+            commands.append(words[1:])
+        elif " ".join(words[:3]) in modules:
+            commands.append([modules[" ".join(words[:3])], *words[3:]])
+        else:
+            raise ValueError(f"has {line.strip():.80} under Training, expected aft-train and its arguments")
+    if not commands:
+        raise ValueError("has no command under Training, expected aft-train and its arguments in an indented line")
+    return commands
+
+
+def planned(commands, folder, here, name):
+    """Commands of a card as they are to be run: [([verb, argument, ...], the run's folder), ...], the last the model's.
+
+    Each has a run of its own, in or below `folder`. A teacher that one of them makes is taken from there; others are
+    where the card says, as seen from `here`.
+    """
+    p = argparse.ArgumentParser(prog=name, add_help=False, allow_abbrev=False)
+    for option in ("--run", "--out", "--aft"):
+        p.add_argument(option)
+    p.add_argument("--teacher", nargs="+", default=[])
+    made, plan = {}, []
+    for i, command in enumerate(commands, 1):
+        at = folder if i == len(commands) else folder / f"teacher-{i}"
+        said, rest = p.parse_known_args(command)
+        teachers = [str(made.get(Path(teacher), here / teacher)) for teacher in said.teacher]
+        made[Path(said.out or Path(said.run or "", "model"))] = at / "model"
+        plan.append(([*rest, *(["--teacher"] * bool(teachers)), *teachers], at))
+    return plan
 
 
 def figures_of(card):
@@ -65,7 +91,8 @@ def held_against(name, before, now):
 def parser(prog="aft-train again"):
     p = argparse.ArgumentParser(prog=prog, description="Train models again by the commands in their cards.")
     p.add_argument("models", nargs="+", metavar="MODEL_DIR", help="models whose README.md is a card of aft-train's")
-    p.add_argument("--data", metavar="FOLDER", default=".", help="where the files are that the commands name (.)")
+    p.add_argument("--data", metavar="FOLDER", default=".", help="where the files are that the commands name, but "
+                   "for teachers, whose folders are named as from here (.)")
     p.add_argument("--run", metavar="FOLDER", required=True, help="a run of each, by its name, and the new models")
     return p
 
@@ -79,8 +106,7 @@ def main(argv=None, name="aft_train.again"):
             if model.name in plans:
                 raise ValueError(f"{model}: a second model of this name, expected each once")
             try:
-                command = without(command_of(card), name, "--run", "--out", "--aft")
-                plans[model.name] = command, figures_of(card)
+                plans[model.name] = planned(commands_of(card), run / model.name, Path.cwd(), name), figures_of(card)
             except ValueError as e:
                 raise ValueError(f"{model}/README.md {e}") from None
         os.chdir(args.data)
@@ -88,12 +114,12 @@ def main(argv=None, name="aft_train.again"):
         print(f"{name}: {e}", file=sys.stderr)
         return 2
     print("| model | measured on | by its card | now |\n| --- | --- | --- | --- |", flush=True)
-    for model, (command, figures) in plans.items():
-        out = run / model / "model"
-        code = aft_train_cli.main([*command, "--run", str(run / model), "--out", str(out)])
-        if code:
-            return code
-        bad += held_against(model, figures, figures_of((out / "README.md").read_text()))
+    for model, (commands, figures) in plans.items():
+        for command, at in commands:
+            code = aft_train_cli.main([*command, "--run", str(at)])
+            if code:
+                return code
+        bad += held_against(model, figures, figures_of((at / "model" / "README.md").read_text()))
     return 1 if bad else 0
 
 

@@ -152,10 +152,12 @@ class Run:
 
     batch(step) -> what loss takes;  loss(model, batch) -> scalar tensor;  evaluate(model) -> the held-out figure, which
     `metric` names. logits(model), of classifiers -> (logits, classes) of what is held out, by which the probabilities
-    of the finished model are made what they say. `options` is everything else that the run depends on, for run.json.
+    of the finished model are made what they say. prepare(): what takes time and is no part of it, done when the folder
+    is this run's. `options` is everything else that the run depends on, for run.json.
     """
 
-    def __init__(self, args, model, recipe, options, *, batch, loss, evaluate, metric, logits=None):
+    def __init__(self, args, model, recipe, options, *, batch, loss, evaluate, metric, logits=None,
+                 prepare=lambda: None):
         """args: what add_arguments added. Raises ModelError if the model could not be written at its end."""
         self.scratch = None if args.run else tempfile.TemporaryDirectory(prefix="aft-train-")  # the run is not kept
         self.dir, self.recipe, self.metric = Path(args.run or self.scratch.name), recipe, metric
@@ -164,6 +166,7 @@ class Run:
         self.dir.mkdir(parents=True, exist_ok=True)
         self.target = check_target(args.out or self.dir / "model", overwrite=True)
         self.batch, self.loss, self.evaluate, self.logits = batch, loss, evaluate, logits
+        self.prepare = prepare
         self.options = {**options, **dataclasses.asdict(recipe)}
         if recipe.threads:
             torch.set_num_threads(recipe.threads)
@@ -344,6 +347,7 @@ class Run:
             except BlockingIOError:
                 raise TrainError(f"{self.dir}: another process trains there") from None
             self.restore()
+            self.prepare()
             return self.go_on()
 
     def bar(self):

@@ -49,24 +49,30 @@ def windows(size, first, context, warm, start):
 
 
 @torch.inference_mode()
-def bits_of(model, rows, lead):
-    """Bits that a generator needs for the elements of rows, uint8 [B, n], from the one numbered `lead` on."""
+def logits_of(model, rows, lead):
+    """(logits, elements [B, n - lead]) of a generator for the elements of rows, uint8 [B, n], from number `lead` on."""
     start = hasattr(model, "start_embed")
     rows = torch.from_numpy(rows)
     logits = model(model_input(model, rows if start else rows[:, :-1]))[:, lead if start else lead - 1 :]
-    want = rows[:, lead:].to(logits.device).long()
+    return logits, rows[:, lead:].to(logits.device).long()
+
+
+def bits_of(model, rows, lead):
+    """Bits that a generator needs for the elements of rows, uint8 [B, n], from the one numbered `lead` on."""
+    logits, want = logits_of(model, rows, lead)
     bits = F.cross_entropy(logits.flatten(0, 1).double(), want.flatten(), reduction="sum").item() / math.log(2)
     if not math.isfinite(bits):
         raise ModelError("the model gives no finite probability to an element of the data")
     return bits
 
 
-def bits_per_byte(model, data, warm=0, before=0):
-    """Mean -log2 p of a text's bytes under a text generator, in windows of `context` bytes each from scratch.
+def windowed(model, data, warm=0, before=0):
+    """Cut a text, uint8 [n], for a text generator into windows of `context` bytes each from scratch, some at a time.
 
-    data: uint8 [n]. Without a start embedding the first byte is not scored and each window begins with the last byte
-    of the one before. warm: bytes that each scored byte has before it in its window at least; before: of data, how
-    many bytes are such context only.
+    Without a start embedding the first byte is not scored and each window begins with the last byte of the one before.
+    warm: bytes that each scored byte has before it in its window at least; before: of data, how many bytes are such
+    context only. Yields (rows uint8 [B, length], lead, first [B]): a row's bytes from number `lead` on are to be scored
+    and are those of the text from number `first` on.
     """
     start, context = hasattr(model, "start_embed"), model.config.context
     if warm >= context:
@@ -75,15 +81,20 @@ def bits_per_byte(model, data, warm=0, before=0):
     if len(data) <= first:
         raise ModelError(f"{len(data) - before} bytes to score, expected {1 if start else 2} or more")
     shape = lambda w: (w[2] - w[0], w[1] - w[0])  # (length, lead): windows of one shape run together
-    bits, most = 0.0, max(1, BATCH_BYTES // context)
+    most = max(1, BATCH_BYTES // context)
     with tqdm(total=len(data) - first, unit="B", unit_scale=True, disable=None, leave=False) as bar:
         for (length, lead), group in itertools.groupby(windows(len(data), first, context, warm, start), shape):
             begins = [begin for begin, _, _ in group]
             for i in range(0, len(begins), most):
                 rows = np.stack([data[begin : begin + length] for begin in begins[i : i + most]])
-                bits += bits_of(model, rows, lead)
+                yield rows, lead, [begin + lead for begin in begins[i : i + most]]
                 bar.update(len(rows) * (length - lead))
-    return bits / (len(data) - first)
+
+
+def bits_per_byte(model, data, warm=0, before=0):
+    """Mean -log2 p of a text's bytes under a text generator, in windows as windowed() cuts them."""
+    bits = [(bits_of(model, rows, lead), rows[:, lead:].size) for rows, lead, _ in windowed(model, data, warm, before)]
+    return sum(b for b, _ in bits) / sum(n for _, n in bits)
 
 
 def bits_of_frequencies(learnt, data):

@@ -8,10 +8,11 @@ import os
 import sys
 import zlib
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
-from . import loop, papers, precision, quality
+from . import loop, papers, precision, quality, teachers
 from .corpus import read_bytes, span
 from .model import Model
 from .model_config import CAUSAL_MIXERS, ModelConfig
@@ -49,6 +50,8 @@ def parser(prog="aft-train text"):
     p.add_argument("--valid-limit", type=int, default=1 << 17, metavar="N",
                    help="watch the run with the first N of them (131072)")
     p.add_argument("--test", metavar="FIRST:LAST", help="bytes to measure the finished model on")
+    p.add_argument("--teacher", nargs="+", default=[], metavar="MODEL_DIR",
+                   help="text models to learn from, half from what they say and half from the text (none)")
     group = p.add_argument_group("model", "What is not given is the preset's.")
     group.add_argument("--context", type=int, metavar="N", help="longest text in bytes")
     add_options(group, CAUSAL_MIXERS)
@@ -99,23 +102,36 @@ def train(args):
     if args.valid_limit <= T:
         raise TrainError(f"--valid-limit is {args.valid_limit}, expected more than the context, {T}")
     watched = data[valid][: args.valid_limit]
+    others, said = teachers.load(args.teacher), None
 
     torch.manual_seed(recipe.seed)
     model = Model(config, pos_embed=shape.get("pos_embed", True), dropout=shape["dropout"])
 
     def batch(step):
-        starts = loop.step_rng(recipe.seed, step).integers(0, len(text) - T, recipe.batch)
-        x = torch.stack([text[a : a + T + 1] for a in starts.tolist()])
-        return x.to(run.device).long()
+        starts = loop.step_rng(recipe.seed, step).integers(0, len(text) - T, recipe.batch).tolist()
+        x = torch.stack([text[a : a + T + 1] for a in starts]).to(run.device).long()
+        if said is None:
+            return x[:, :-1], x[:, 1:]
+        words = torch.from_numpy(np.stack([said[a + 1 : a + T + 1] for a in starts])).to(run.device)
+        return x[:, :-1], teachers.targets(x[:, 1:], words)
 
-    def loss(forward, x):
-        return F.cross_entropy(forward(x[:, :-1]).flatten(0, 1).float(), x[:, 1:].flatten())
+    def loss(forward, drawn):
+        x, want = drawn  # which bytes come, or how likely each is
+        return F.cross_entropy(forward(x).flatten(0, 1).float(), want.flatten(0, 1))
 
     options = {"task": config.task, "heads": mixer.heads, "kernel": mixer.kernel, **shape,
                "train": [part.start, part.stop], "bytes_crc32": zlib.crc32(data[part]),
-               "valid": [valid.start, valid.start + len(watched)]}
-    run = loop.Run(args, model, recipe, options, batch=batch, loss=loss, metric="bits_per_byte",
+               "valid": [valid.start, valid.start + len(watched)],
+               **({"teachers": [teachers.crc32(model) for model in others.values()]} if others else {})}
+
+    def prepare():
+        nonlocal said
+        if others:
+            said = teachers.said(run.dir / "taught.f16", others, data[part], run.device, run.dtype)
+
+    run = loop.Run(args, model, recipe, options, batch=batch, loss=loss, metric="bits_per_byte", prepare=prepare,
                    evaluate=lambda m: quality.bits_per_byte(m, watched))
+
     def figures(model):
         for name, at in (("held out", valid), ("test", test)):
             if at:
@@ -128,11 +144,12 @@ def train(args):
             bits = quality.bits_per_byte(model, data[test.start - before : test.stop], warm, before)
             yield f"test: the same bytes, each after {warm} or more", f"{bits:.4f} bits per byte"
 
+    taught = f" Half of what was learnt of each is what {teachers.named(others)} said of it." if others else ""
     return run.finish(
         f"{part.stop - part.start:,} bytes to learn, {recipe.batch * T:,} a step",
         [data[valid][: max(1, T // n)] for n in (1, 2, T)], figures,
         lambda seen: f"Bytes {part.start:,} to {part.stop:,} of {os.path.basename(args.file)}; {seen * T:,} bytes "
-                     "seen.",
+                     f"seen.{taught}",
         lambda folder: precision.write_text(folder, data[valid]))
 
 
