@@ -57,8 +57,8 @@ deps-train: ## install what training and its tests need, PyTorch above all, in .
 	@.venv/bin/pip install --no-compile $(TORCH)
 	@.venv/bin/pip install --no-compile -e 'weights/train[test]'
 
-train-all: deps-train ## make each shipped model again from what DATA=FOLDER has, as its card says, and compare (hours)
-	@$(PYTHON) weights/train/aft_train_cli.py again weights/models/*/ --data "$(or $(DATA),.)" --run runs/again
+train-all: deps-train ## make each shipped model, and their teacher, again from what DATA=FOLDER has, as its card says, and compare (hours)
+	@$(PYTHON) weights/train/aft_train_cli.py again weights/models/*/ tests/data/models/enwik8-aft-local --data "$(or $(DATA),.)" --run runs/again
 
 deps-openapi: ## install what holds the daemon's answers against its /openapi.json, in .venv
 	$(call install,$(DEPS_PYTHON))

@@ -242,7 +242,7 @@ static void bench_positions(struct bench *b, float *logits)
     const uint32_t limit = b->limit;
     double seconds[2][BENCH_RUNS_MAX], ratios[BENCH_RUNS_MAX];
     uint32_t from[2], steps = 2 * STEPS_AROUND;
-    for (int p = 0; p < 2; p++) {
+    for (uint32_t p = 0; p < 2; p++) {
         const uint32_t at = b->positions[p];
         from[p] = at < STEPS_AROUND ? 0 : at - STEPS_AROUND;
         if (from[p] + steps > limit)
@@ -250,13 +250,16 @@ static void bench_positions(struct bench *b, float *logits)
     }
     if (steps > limit)
         steps = limit;
+    uint32_t warm[2];
+    for (uint32_t p = 0; p < 2; p++) {
+        warm[p] = from[p] < STEPS_AROUND ? from[p] : STEPS_AROUND;
+        advance(b->engine, 2 + p, from[p] - warm[p]);
+    }
     for (uint32_t i = 0; i < b->runs + 1; i++) {
         for (uint32_t p = 0; p < 2; p++) {
-            /* The last few steps untimed: prefill leaves other data in the caches than steps do, all the more if it is
-             * long. */
-            const uint32_t warm = from[p] < STEPS_AROUND ? from[p] : STEPS_AROUND;
-            advance(b->engine, p, from[p] - warm);
-            (void)time_steps(b->engine, p, 1, warm, logits);
+            /* The last few steps untimed: a copy leaves other data in the caches than steps do. */
+            engine_stream_copy(b->engine, 2 + p, p);
+            (void)time_steps(b->engine, p, 1, warm[p], logits);
             const double t = time_steps(b->engine, p, 1, steps, logits) / steps;
             if (i >= 1)
                 seconds[p][i - 1] = t;

@@ -24,29 +24,29 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
     X(explain, "explain", "MODEL [PICTURE] -o PNG", "draw what a model looks at in a picture, or its position biases", \
       "aft explain cifar10-aft-conv ship.jpg -o seen.png")                                                             \
     X(generate, "generate", "MODEL [TEXT]", "continue a text byte by byte",                                            \
-      "aft generate enwik8-aft-local 'The history of ' -n 60 -s 1")                                                    \
+      "aft generate enwik8-aft-conv 'The history of ' -n 60 -s 1")                                                     \
     X(complete, "complete", "MODEL [PICTURE] -o PNG", "keep the first rows of a picture and draw the rest",            \
       "aft complete cifar10-pixels-16 ship.jpg --samples 9 --scale 12 -o nine.png")                                    \
     X(score, "score", "MODEL FILE", "print the bits per byte of a text, or per sub-pixel of a picture",                \
-      "aft score enwik8-aft-local notes.txt")                                                                          \
+      "aft score enwik8-aft-conv notes.txt")                                                                           \
     X(compress, "compress", "MODEL [FILE]", "compress a file (standard input) with the model's probabilities",         \
-      "aft compress enwik8-aft-local notes.txt -o notes.aftz")                                                         \
+      "aft compress enwik8-aft-conv notes.txt -o notes.aftz")                                                          \
     X(decompress, "decompress", "MODEL [FILE]", "restore what compress made with the same model",                      \
-      "aft decompress enwik8-aft-local notes.aftz -o notes.txt")                                                       \
+      "aft decompress enwik8-aft-conv notes.aftz -o notes.txt")                                                        \
     X(models, "models", "[DIR...]", "list the models that can be named, or those in folders of models",                \
       "aft models --json")                                                                                             \
     X(inspect, "inspect", "MODEL", "print the architecture, sizes and tensors of a model",                             \
-      "aft inspect enwik8-aft-local")                                                                                  \
+      "aft inspect enwik8-aft-conv")                                                                                   \
     X(verify, "verify", "MODEL...", "compare what models compute with their cases.safetensors",                        \
-      "aft verify enwik8-aft-local --precision int8")                                                                  \
+      "aft verify enwik8-aft-conv --precision int8")                                                                   \
     X(check_precision, "check-precision", "MODEL DATA",                                                                \
       "measure what bf16 and int8 cost in quality; record it for auto",                                                \
       "aft check-precision ./my-model held-out.txt --write")                                                           \
     X(evaluate, "evaluate", "MODEL DATA", "measure how good a model is on data that it was not trained on",            \
       "aft evaluate cifar10-aft-conv pictures/ --confusion table.png")                                                 \
-    X(bench, "bench", "[MODEL]", "measure how fast a model runs here", "aft bench enwik8-aft-local --threads 2")       \
+    X(bench, "bench", "[MODEL]", "measure how fast a model runs here", "aft bench enwik8-aft-conv --threads 2")        \
     X(key, "key", "add|list|remove [NAME] --file F", "create, list and revoke the keys that clients of aftd need",     \
-      "aft key add alice --file keys.json --models enwik8-aft-local --rate 10/s")                                      \
+      "aft key add alice --file keys.json --models enwik8-aft-conv --rate 10/s")                                       \
     X(load, "load", "URL [PICTURE...]", "put a running daemon under load and report how it answers",                   \
       "aft load http://127.0.0.1:8080 --concurrency 64 --duration 20 --warmup 2")                                      \
     X(health, "health", "", "check whether this machine's daemon is healthy",                                          \

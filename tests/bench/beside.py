@@ -3,7 +3,7 @@
 
     tests/bench/beside.py [--rounds N] [--seconds S] [--side LABEL='build/aftd OPTION...']...
 
-From the project's root, after make; the standard library alone. Streams are the shipped text model's, 8 and 64 in a
+From the project's root, after make; the standard library alone. Streams are AFT-local's, L6 d192, 8 and 64 in a
 closed loop (`aft load`), each answer 100 bytes. Beside them run as many pictures as 16 clients in a closed loop send:
 to the shipped AFT-conv (32 px), then to AFT-conv small of 224 px with random weights, batches of 8. Each side is a
 daemon with its own options, another build's where its path says so; all are up at once, idle but for the one
@@ -30,8 +30,8 @@ TEXT_BYTES = 100  # of an answer: those that are under way when the time is over
 PICTURE_CLIENTS = 16
 TEXT_MODEL, SMALL_MODEL, LARGE_MODEL = "enwik8-aft-local", "cifar10-aft-conv", "aft-conv-small-224"
 BESIDE = {"nothing": None, SMALL_MODEL: SMALL_MODEL, LARGE_MODEL: LARGE_MODEL}
-SHIPPED = Path("weights/models")
-SAMPLE = SHIPPED / SMALL_MODEL / "sample.jpg"
+MODELS = Path("tests/data/models")
+SAMPLE = MODELS / SMALL_MODEL / "sample.jpg"
 DIM, DEPTH, HEADS, KERNEL, PATCH, SIZE, CLASSES = 384, 12, 384, 11, 16, 224, 10
 
 
@@ -115,7 +115,7 @@ def main():
     sides = dict(side.split("=", 1) for side in options.side or ["aftd=build/aftd"])
     with tempfile.TemporaryDirectory() as models:
         for name in (TEXT_MODEL, SMALL_MODEL):
-            Path(models, name).symlink_to((SHIPPED / name).resolve())
+            Path(models, name).symlink_to((MODELS / name).resolve())
         write_picture_model(Path(models, LARGE_MODEL))
         daemons = {}
         try:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What 64 streams through HTTP reach of what they reach in the process, and what a long prompt does to the others.
 
-    tests/bench/serving.py [--rounds N] [--seconds S] [--model shipped|l24] [--gaps]   in the project's root, after make
+    tests/bench/serving.py [--rounds N] [--seconds S] [--model local|l24] [--gaps]   in the project's root, after make
 
-The standard library alone. Two models in fp32: the shipped text model, and AFT-local L24 d256 with random weights.
+The standard library alone. Two models in fp32: AFT-local L6 d192, of tests/data, and L24 d256 with random weights.
 Client and daemon share this machine, and so each round measures three things that are all there at once and run in
 turns of half a second, the others halted (SIGSTOP): what neighbours on the machine take, they take from all three.
 
@@ -15,8 +15,8 @@ Each is bytes over the seconds that it ran. "http/beside" is what serving costs 
 same left. CPU time is by thread, from /proc/PID/task. A gap is the time between two events of one stream as the client
 sees them, of an `aft load` before the turns; the last part adds a prompt of 1,000 bytes to 63 running streams, whose
 texts are just long enough to be there while it is fed, and tells the largest gap of any, beside that of a run without
-(of the shipped model, whose context is 512, only the last 511 bytes of a prompt are fed), and where 63 texts that began
-together go on past three ends of the shipped model's context. No states of prompts are kept, for it is always the same
+(of L6, whose context is 512, only the last 511 bytes of a prompt are fed), and where 63 texts that began
+together go on past three ends of L6's context. No states of prompts are kept, for it is always the same
 one. --gaps measures gaps alone.
 """
 import argparse
@@ -43,9 +43,9 @@ import aftd_daemon
 STREAMS = 64
 CPUS = len(os.sched_getaffinity(0))
 TEXT_BYTES = 450  # of one answer: within the context of both models, and so long that few begin at a time
-LONG_BYTES = 1500  # past three ends of the shipped model's context: at 512, and then after every 256
+LONG_BYTES = 1500  # past three ends of L6's context: at 512, and then after every 256
 START_SECONDS = 30
-SHIPPED = Path("weights/models/enwik8-aft-local")
+LOCAL = Path("tests/data/models/enwik8-aft-local")
 TURN_SECONDS = 0.5
 BURN = """
 import sys, time
@@ -231,7 +231,7 @@ def measure(name, folder, temperature, beside, options):
             show("largest gap, no prompt", [most / median for (most, median), _ in pairs], "{:.2f}")
             show("largest gap, a prompt", [most / median for _, (most, median) in pairs], "{:.2f}")
             show("of gaps without it", [most / median for (_, median), (most, _) in pairs], "{:.2f}")
-            if folder == SHIPPED:
+            if folder == LOCAL:
                 # plain ASCII at 0: a character of three bytes is told when its last one is there
                 ends = [gaps(daemon, 0, LONG_BYTES, 0) for _ in range(options.rounds)]
                 show("largest gap, three ends", [most / median for most, median in ends], "{:.2f}")
@@ -245,11 +245,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=8.0, help="of each side of a round (8)")
     parser.add_argument("--http-threads", type=int, default=4, help="of the daemon (4, its default)")
     parser.add_argument("--gaps", action="store_true", help="gaps alone")
-    parser.add_argument("--model", choices=("shipped", "l24"), help="this one alone")
+    parser.add_argument("--model", choices=("local", "l24"), help="this one alone")
     options = parser.parse_args()
     if options.model != "l24":
-        measure(SHIPPED.name, SHIPPED, 1.0, TEXT_BYTES, options)
-    if options.model != "shipped":
+        measure(LOCAL.name, LOCAL, 1.0, TEXT_BYTES, options)
+    if options.model != "local":
         with tempfile.TemporaryDirectory() as parent:
             folder = Path(parent, "aft-local-24x256")
             mixers.write_model(folder, "aft-local", 1024, dim=256, depth=24)

@@ -23,7 +23,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def start(streams, flags):
-    return Daemon("--models-dir=off", "--model=weights/models/" + MODEL, "--log-requests=false",
+    return Daemon("--models-dir=off", "--model=tests/data/models/" + MODEL, "--log-requests=false",
                   "--idle-timeout-ms=3600000", f"--streams-max={streams}", f"--sessions-max={4 * streams}",
                   f"--sessions-per-key-max={4 * streams}", "--sessions-memory-max-mb=4096", *flags)
 

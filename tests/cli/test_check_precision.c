@@ -20,7 +20,7 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Three windows of the shipped model, and enough for auto to trust. */
+/* Three windows of the text model, and enough for auto to trust. */
 enum { TEXT_BYTES = 1500 };
 
 static char aft[PATH_MAX], dir[PATH_MAX], text_file[PATH_MAX];
@@ -73,7 +73,7 @@ static int setup(void **state)
     program_find(aft, "aft", "AFTD_TEST_CLI");
     temp_dir_create(dir);
     write_text();
-    link_files("weights/models/enwik8-aft-local", "text");
+    link_files("tests/data/models/enwik8-aft-local", "text");
     link_files("weights/models/cifar10-aft-conv", "classes");
     link_files("weights/models/cifar10-pixels-16", "pixels");
     link_files("tests/data/golden/text-attention", "classified");

@@ -110,12 +110,12 @@ static void generation_stops_at_the_contexts_end(void **state)
     }
 }
 
-/* The shipped model's text after a prompt, which nothing but its last bytes has a part in. */
+/* The text model's text after a prompt, which nothing but its last bytes has a part in. */
 static void continue_bytes(char *prompt, size_t size, size_t count)
 {
     char number[16];
     (void)snprintf(number, sizeof number, "%zu", count);
-    struct program_run p = {.argv = {aft, "generate", "weights/models/enwik8-aft-local", "--prompt", "-",
+    struct program_run p = {.argv = {aft, "generate", "tests/data/models/enwik8-aft-local", "--prompt", "-",
                                      "--max-tokens", number, "--temperature", "0", "--repetition-penalty", "1.3"},
                             .input = prompt,
                             .input_size = size};

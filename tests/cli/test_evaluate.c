@@ -176,8 +176,8 @@ static void bits_are_those_of_aft_score(void **state)
     (void)state;
     char path[PATH_MAX];
     assert_non_null(realpath("README.md", path));
-    json_t *answer = evaluate("weights/models/enwik8-aft-local", path);
-    struct program_run p = {.argv = {aft, "score", "weights/models/enwik8-aft-local", path, "--precision", "f32"}};
+    json_t *answer = evaluate("tests/data/models/enwik8-aft-local", path);
+    struct program_run p = {.argv = {aft, "score", "tests/data/models/enwik8-aft-local", path, "--precision", "f32"}};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);
     assert_true(fabs(number(answer, "bits_per_byte") - strtod(p.out, NULL)) < 6e-5);
@@ -185,7 +185,7 @@ static void bits_are_those_of_aft_score(void **state)
     json_decref(answer);
 }
 
-#define TEXT_MODEL "weights/models/enwik8-aft-local"
+#define TEXT_MODEL "tests/data/models/enwik8-aft-local"
 
 /* All bits of a text behind its first byte, as aft score tells them. */
 static double score(const char *text, size_t size)
@@ -371,7 +371,7 @@ static void what_is_wrong_is_told(void **state)
          "",
          "expected a file"},
         {"no table of bits",
-         {"evaluate", "weights/models/enwik8-aft-local", "README.md", "--confusion", wrong},
+         {"evaluate", "tests/data/models/enwik8-aft-local", "README.md", "--confusion", wrong},
          NULL,
          2,
          "",

@@ -17,7 +17,7 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-static const char shipped_model[] = "enwik8-aft-local";
+static const char byte_model[] = "enwik8-aft-local";
 static const char small_model[] = "tests/data/golden/lm-local-8"; /* T = 48 */
 static char aft[PATH_MAX], dir[PATH_MAX];
 
@@ -58,49 +58,49 @@ static void greedy_text_is_the_references(void **state)
     (void)state;
     static const struct program_case cases[] = {
         {"a prompt is continued and not echoed",
-         {"generate", shipped_model, "--prompt", "The history of ", "--temperature", "0", "--max-tokens", "39"},
+         {"generate", byte_model, "--prompt", "The history of ", "--temperature", "0", "--max-tokens", "39"},
          NULL,
          0,
          SHIPPED_HISTORY_GOES_ON,
          ""},
         {"an empty prompt is one newline, which is not echoed",
-         {"generate", shipped_model, "--temperature", "0", "--max-tokens", "24"},
+         {"generate", byte_model, "--temperature", "0", "--max-tokens", "24"},
          NULL,
          0,
          SHIPPED_NOTHING_GOES_ON,
          ""},
         {"so is an empty standard input",
-         {"generate", shipped_model, "--prompt", "-", "--temperature", "0", "--max-tokens", "24"},
+         {"generate", byte_model, "--prompt", "-", "--temperature", "0", "--max-tokens", "24"},
          "",
          0,
          SHIPPED_NOTHING_GOES_ON,
          ""},
         {"and a newline is a newline",
-         {"generate", shipped_model, "--prompt", "\n", "--temperature", "0", "--max-tokens", "24"},
+         {"generate", byte_model, "--prompt", "\n", "--temperature", "0", "--max-tokens", "24"},
          NULL,
          0,
          SHIPPED_NOTHING_GOES_ON,
          ""},
         {"a prompt from standard input",
-         {"generate", shipped_model, "--prompt", "-", "--temperature", "0", "--max-tokens", "39"},
+         {"generate", byte_model, "--prompt", "-", "--temperature", "0", "--max-tokens", "39"},
          "The history of ",
          0,
          SHIPPED_HISTORY_GOES_ON,
          ""},
         {"only the likeliest byte with top-k 1",
-         {"generate", shipped_model, "--prompt", "The history of ", "--top-k", "1", "--max-tokens", "39"},
+         {"generate", byte_model, "--prompt", "The history of ", "--top-k", "1", "--max-tokens", "39"},
          NULL,
          0,
          SHIPPED_HISTORY_GOES_ON,
          ""},
         {"only the likeliest byte with min-p 1",
-         {"generate", shipped_model, "--prompt", "The history of ", "--min-p", "1", "--max-tokens", "39"},
+         {"generate", byte_model, "--prompt", "The history of ", "--min-p", "1", "--max-tokens", "39"},
          NULL,
          0,
          SHIPPED_HISTORY_GOES_ON,
          ""},
         {"only the likeliest byte with a tiny top-p",
-         {"generate", shipped_model, "--prompt", "The history of ", "--top-p", "1e-9", "--max-tokens", "39"},
+         {"generate", byte_model, "--prompt", "The history of ", "--top-p", "1e-9", "--max-tokens", "39"},
          NULL,
          0,
          SHIPPED_HISTORY_GOES_ON,
@@ -140,9 +140,8 @@ static void the_repetition_penalty_looks_at_the_prompt(void **state)
 {
     (void)state;
     static const char prompt[] = "The history of ";
-    struct program_run plain =
-        GENERATE(shipped_model, prompt, strlen(prompt), "--temperature", "0", "--max-tokens", "1");
-    struct program_run punished = GENERATE(shipped_model, prompt, strlen(prompt), "--temperature", "0", "--max-tokens",
+    struct program_run plain = GENERATE(byte_model, prompt, strlen(prompt), "--temperature", "0", "--max-tokens", "1");
+    struct program_run punished = GENERATE(byte_model, prompt, strlen(prompt), "--temperature", "0", "--max-tokens",
                                            "1", "--repetition-penalty", "100");
     assert_int_equal(plain.out[0], 't');
     assert_null(strchr(prompt, punished.out[0]));
@@ -158,9 +157,9 @@ static void prompts_hold_any_bytes(void **state)
     for (size_t i = 0; i < sizeof every; i++)
         given[i] = every[i] = (char)(i + 1);
     struct program_run from_input =
-        GENERATE(shipped_model, every, sizeof every, "--seed", "1", "--max-tokens", "20", "--temperature", "0");
+        GENERATE(byte_model, every, sizeof every, "--seed", "1", "--max-tokens", "20", "--temperature", "0");
     struct program_run from_argument = {
-        .argv = {aft, "generate", shipped_model, "--prompt", given, "--max-tokens", "20", "--temperature", "0"}};
+        .argv = {aft, "generate", byte_model, "--prompt", given, "--max-tokens", "20", "--temperature", "0"}};
     program_run(&from_argument);
     assert_int_equal(from_argument.exit_code, 0);
     assert_same_text(&from_input, &from_argument);
@@ -203,12 +202,12 @@ static void a_prompt_beyond_the_bound_is_refused(void **state)
 static void text_goes_on_from_its_own_beginning(void **state)
 {
     (void)state;
-    struct program_run all = GENERATE(shipped_model, "Alan", 4, "--temperature", "0", "--max-tokens", "200");
+    struct program_run all = GENERATE(byte_model, "Alan", 4, "--temperature", "0", "--max-tokens", "200");
     assert_int_equal(all.out_size, 200);
     for (size_t cut = 1; cut < 200; cut += 66) {
         char prompt[204] = "Alan";
         memcpy(prompt + 4, all.out, cut);
-        struct program_run rest = GENERATE(shipped_model, prompt, 4 + cut, "--temperature", "0", "--max-tokens", "30");
+        struct program_run rest = GENERATE(byte_model, prompt, 4 + cut, "--temperature", "0", "--max-tokens", "30");
         const size_t n = 200 - cut < 30 ? 200 - cut : 30;
         assert_memory_equal(rest.out, all.out + cut, n);
         program_run_clear(&rest);
@@ -221,48 +220,48 @@ static void text_goes_on_from_its_own_beginning(void **state)
 static void a_text_ends_before_what_stops_it(void **state)
 {
     (void)state;
-    struct program_run all = GENERATE(shipped_model, "The history of ", 15, "--temperature", "0", "--max-tokens", "40");
+    struct program_run all = GENERATE(byte_model, "The history of ", 15, "--temperature", "0", "--max-tokens", "40");
     const char *end = strstr(all.out, "[[199");
     assert_non_null(end);
     *strstr(all.out, "[[199") = '\0';
     const struct program_case cases[] = {
         {"one",
-         {"generate", shipped_model, "-p", "The history of ", "--temperature=0", "--stop", "[[199"},
+         {"generate", byte_model, "-p", "The history of ", "--temperature=0", "--stop", "[[199"},
          NULL,
          0,
          all.out,
          ""},
         {"the first of several",
-         {"generate", shipped_model, "-p", "The history of ", "--temperature=0", "--stop", "zzzz", "--stop", "[[199"},
+         {"generate", byte_model, "-p", "The history of ", "--temperature=0", "--stop", "zzzz", "--stop", "[[199"},
          NULL,
          0,
          all.out,
          ""},
         {"what might have been one is text",
-         {"generate", shipped_model, "-p", "The history of ", "--temperature=0", "-n", "9", "--stop", "the [[Alb"},
+         {"generate", byte_model, "-p", "The history of ", "--temperature=0", "-n", "9", "--stop", "the [[Alb"},
          NULL,
          0,
          "the [[Ala",
          ""},
-        {"an empty one", {"generate", shipped_model, "--stop", ""}, NULL, 2, "", "--stop is \"\", expected at most 8"},
+        {"an empty one", {"generate", byte_model, "--stop", ""}, NULL, 2, "", "--stop is \"\", expected at most 8"},
         {"one too long",
-         {"generate", shipped_model, "--stop", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"},
+         {"generate", byte_model, "--stop", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"},
          NULL,
          2,
          "",
          "of 1 to 64 bytes each"},
         {"too many",
-         {"generate", shipped_model, "--stop=1", "--stop=2", "--stop=3", "--stop=4", "--stop=5", "--stop=6", "--stop=7",
+         {"generate", byte_model, "--stop=1", "--stop=2", "--stop=3", "--stop=4", "--stop=5", "--stop=6", "--stop=7",
           "--stop=8", "--stop=9"},
          NULL,
          2,
          "",
          "--stop is \"9\", expected at most 8 texts"},
-        {"one that is not UTF-8", {"generate", shipped_model, "--stop", "\xff"}, NULL, 2, "", "in UTF-8"},
+        {"one that is not UTF-8", {"generate", byte_model, "--stop", "\xff"}, NULL, 2, "", "in UTF-8"},
     };
     program_expect(aft, cases, LENGTH(cases));
     struct program_run stopped =
-        GENERATE(shipped_model, "The history of ", 15, "--temperature", "0", "--max-tokens", "400", "--stop", "[[199");
+        GENERATE(byte_model, "The history of ", 15, "--temperature", "0", "--max-tokens", "400", "--stop", "[[199");
     assert_string_equal(stopped.out, all.out); /* and nothing behind it */
     program_run_clear(&stopped);
     program_run_clear(&all);

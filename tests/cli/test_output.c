@@ -18,7 +18,7 @@
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
 static const char text_model[] = "tests/data/golden/lm-local-8";
-static const char shipped_model[] = "enwik8-aft-local";
+static const char byte_model[] = "enwik8-aft-local";
 static char aft[PATH_MAX], dir[PATH_MAX];
 
 static int setup(void **state)
@@ -43,7 +43,7 @@ static const struct {
     {"score", {"score", text_model, "tests/data/golden/lm-local-8/config.json"}},
     {"compress", {"compress", text_model, "tests/data/golden/lm-local-8/config.json"}},
     {"inspect, less than a buffer", {"inspect", text_model}},
-    {"inspect, more than a buffer", {"inspect", shipped_model}},
+    {"inspect, more than a buffer", {"inspect", byte_model}},
     {"verify", {"verify", text_model}},
     {"bench", {"bench", text_model, "--runs", "3"}},
     {"bench --json", {"bench", text_model, "--runs", "3", "--json"}},
@@ -88,8 +88,7 @@ static void closed_messages_keep_no_verb_from_its_work(void **state)
 static void a_reader_that_has_enough_ends_generate_quietly(void **state)
 {
     (void)state;
-    struct program_run p = {.argv = {aft, "generate", shipped_model, "--max-tokens", "400", "--seed", "1"},
-                            .out_max = 10};
+    struct program_run p = {.argv = {aft, "generate", byte_model, "--max-tokens", "400", "--seed", "1"}, .out_max = 10};
     program_run(&p);
     assert_false(p.timed_out);
     assert_int_equal(p.signal, SIGPIPE);
@@ -101,7 +100,7 @@ static void a_reader_that_has_enough_ends_generate_quietly(void **state)
 static void where_sigpipe_is_ignored_the_reason_is_told(void **state)
 {
     (void)state;
-    struct program_run p = {.argv = {aft, "generate", shipped_model, "--max-tokens", "400", "--seed", "1"},
+    struct program_run p = {.argv = {aft, "generate", byte_model, "--max-tokens", "400", "--seed", "1"},
                             .out_max = 10,
                             .ignores_sigpipe = true};
     program_run(&p);
@@ -116,7 +115,7 @@ static void score_shows_its_progress_on_a_terminal_alone(void **state)
 {
     (void)state;
     program_need_terminal();
-    struct program_run p = {.argv = {aft, "score", shipped_model, "Makefile"}, .err_sink = PROGRAM_TERMINAL};
+    struct program_run p = {.argv = {aft, "score", byte_model, "Makefile"}, .err_sink = PROGRAM_TERMINAL};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);
     assert_non_null(strstr(p.out, " bits per byte\n"));
@@ -151,10 +150,10 @@ static void long_runs_show_how_far_they_are(void **state)
         {"verify", text_model, "weights/models/cifar10-sima"},
         {"bench", text_model, "--runs", "3"},
         {"check-precision", model, "server/API.md"}, /* long enough for more than a first line */
-        {"compress", shipped_model, "Makefile", "-o", archive},
-        {"decompress", shipped_model, archive, "-o", "/dev/null"},
+        {"compress", byte_model, "Makefile", "-o", archive},
+        {"decompress", byte_model, archive, "-o", "/dev/null"},
         {"complete", "cifar10-pixels-16", "-o", "/dev/null"},
-        {"generate", shipped_model, "-p", prompt, "-n", "600", "--json"},
+        {"generate", byte_model, "-p", prompt, "-n", "600", "--json"},
     };
     for (size_t i = 0; i < LENGTH(runs); i++) {
         struct program_run p = {.argv = {aft}, .err_sink = PROGRAM_TERMINAL};
@@ -173,7 +172,7 @@ static void the_time_left_is_told_after_a_second(void **state)
 {
     (void)state;
     program_need_terminal();
-    struct program_run p = {.argv = {aft, "bench", shipped_model, "--runs", "21", "-t", "1"},
+    struct program_run p = {.argv = {aft, "bench", byte_model, "--runs", "21", "-t", "1"},
                             .err_sink = PROGRAM_TERMINAL};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);
@@ -216,7 +215,7 @@ static void colors_are_for_terminals_that_want_them(void **state)
     }
     /* nor does a dumb one show progress, which takes escapes */
     assert_int_equal(setenv("TERM", "dumb", 1), 0);
-    struct program_run p = {.argv = {aft, "score", shipped_model, "Makefile"}, .err_sink = PROGRAM_TERMINAL};
+    struct program_run p = {.argv = {aft, "score", byte_model, "Makefile"}, .err_sink = PROGRAM_TERMINAL};
     program_run(&p);
     assert_string_equal(p.err, "");
     program_run_clear(&p);

@@ -36,8 +36,8 @@ static const struct {
     const char *name, *path;
     const char *lines[16]; /* pieces of what stands above the table */
 } models[] = {
-    {"a shipped byte model",
-     "weights/models/enwik8-aft-local",
+    {"a byte model",
+     "tests/data/models/enwik8-aft-local",
      {"model                          enwik8-aft-local\n", "task                           text-generation\n",
       "mixer                          {\"type\": \"aft-local\", ", ", \"global\": true, \"window\": 32}\n",
       "blocks                         6\n", "dim                            192\n",

@@ -16,7 +16,7 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-static const char shipped_model[] = "enwik8-aft-local";
+static const char byte_model[] = "enwik8-aft-local";
 static const char enwik8[] = "tests/data/enwik8-held-out.xz";
 static char aft[PATH_MAX], dir[PATH_MAX];
 
@@ -57,7 +57,7 @@ static const struct {
     {"a byte in the second window", "tests/data/golden/lm-local-8", 50, 11.337407},
     {"five windows", "tests/data/golden/lm-local-1", 200, 10.786454},
     {"five windows of another model", "tests/data/golden/lm-local-8", 200, 11.268030},
-    {"two windows of the shipped model, each of several passes", "enwik8-aft-local", 630, SHIPPED_FOX_BITS},
+    {"two windows of the text model, each of several passes", "enwik8-aft-local", 630, SHIPPED_FOX_BITS},
 };
 
 static void texts_score_as_the_reference_says(void **state)
@@ -82,7 +82,7 @@ static void every_byte_value_can_be_scored(void **state)
     unsigned char bytes[512];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)i;
-    const double bits = run_score(shipped_model, "-", bytes, sizeof bytes);
+    const double bits = run_score(byte_model, "-", bytes, sizeof bytes);
     assert_true(fabs(bits - SHIPPED_ALL_VALUES_BITS) < 1e-4);
 }
 
@@ -98,7 +98,7 @@ static void unseen_wikipedia_scores_as_the_reference_says(void **state)
     temp_path(path, dir, "enwik8");
     temp_write(path, p.out, 4096);
     program_run_clear(&p);
-    const double bits = run_score(shipped_model, path, NULL, 0);
+    const double bits = run_score(byte_model, path, NULL, 0);
     if (!(fabs(bits - SHIPPED_UNSEEN_BITS) < 1e-4))
         fail_msg("%.4f bits per byte, expected %.6f", bits, SHIPPED_UNSEEN_BITS);
 }
@@ -108,25 +108,25 @@ static void files_that_cannot_be_scored_are_refused(void **state)
     (void)state;
     static const struct program_case cases[] = {
         {"no such file",
-         {"score", shipped_model, "/no/such/file"},
+         {"score", byte_model, "/no/such/file"},
          NULL,
          1,
          "",
          "/no/such/file: No such file or directory"},
-        {"a folder", {"score", shipped_model, "tests"}, NULL, 1, "", "tests: Is a directory"},
+        {"a folder", {"score", byte_model, "tests"}, NULL, 1, "", "tests: Is a directory"},
         {"an empty file",
-         {"score", shipped_model, "/dev/null"},
+         {"score", byte_model, "/dev/null"},
          NULL,
          1,
          "",
          "/dev/null has 0 bytes, expected at least 2"},
         {"nothing on standard input",
-         {"score", shipped_model, "-"},
+         {"score", byte_model, "-"},
          NULL,
          1,
          "",
          "standard input has 0 bytes, expected at least 2"},
-        {"one byte", {"score", shipped_model, "-"}, "a", 1, "", "standard input has 1 byte, expected at least 2"},
+        {"one byte", {"score", byte_model, "-"}, "a", 1, "", "standard input has 1 byte, expected at least 2"},
     };
     program_expect(aft, cases, LENGTH(cases));
 }

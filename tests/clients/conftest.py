@@ -19,7 +19,9 @@ def start_daemon():
     running = []
 
     def start(*flags):
-        running.append(Daemon("--models-dir=weights/models", "--threads=1", *flags))
+        running.append(
+            Daemon("--models-dir=weights/models", "--model=tests/data/models/enwik8-aft-local", "--threads=1", *flags)
+        )
         return running[-1]
 
     yield start

@@ -182,7 +182,7 @@ def test_a_full_queue_is_tried_again(start_daemon):
     once = openai.OpenAI(base_url=daemon.url + "/v1", api_key="none", max_retries=0, timeout=120)
     often = once.with_options(max_retries=60)
     ask = dict(model=MODEL, prompt="a", max_tokens=1)
-    endless = dict(prompt="a", max_tokens=65536, context_overflow="shift", stream=True, timeout_ms=120000)
+    endless = {**ask, "max_tokens": 65536, "context_overflow": "shift", "stream": True, "timeout_ms": 120000}
     running = urllib.request.urlopen(daemon.url + "/generate", json.dumps(endless).encode(), timeout=120)
     waiting = threading.Thread(target=lambda: once.completions.create(**ask))
     try:

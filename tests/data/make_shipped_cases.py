@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 OUT = pathlib.Path("tests/data/cifar")
-IMAGE_MODEL, TEXT_MODEL = "weights/models/cifar10-aft-conv", "weights/models/enwik8-aft-local"
+IMAGE_MODEL, TEXT_MODEL = "weights/models/cifar10-aft-conv", "tests/data/models/enwik8-aft-local"
 PER_CLASS = 50
 UNSEEN = 4_096  # bytes of enwik8 from 4,000,000 on: never trained on
 
@@ -67,7 +67,7 @@ def write_header():
         "UNSEEN_BITS": text.bits_per_byte(unseen),
     }
     (OUT.parent / "shipped.h").write_text(
-        "/* shipped.h - what the reference says of the models that ship; written by make_shipped_cases.py. */\n"
+        "/* shipped.h - what the reference says of models; written by make_shipped_cases.py. */\n"
         "#ifndef TESTS_DATA_SHIPPED_H\n#define TESTS_DATA_SHIPPED_H\n\n"
         + "".join(f"#define SHIPPED_{k} {json.dumps(v) if isinstance(v, str) else format(v, '.6f')}\n"
                   for k, v in values.items())

@@ -1,4 +1,4 @@
-/* shipped.h - what the reference says of the models that ship; written by make_shipped_cases.py. */
+/* shipped.h - what the reference says of models; written by make_shipped_cases.py. */
 #ifndef TESTS_DATA_SHIPPED_H
 #define TESTS_DATA_SHIPPED_H
 

@@ -31,7 +31,7 @@ HANG_S = 120  # within which what must come has come: a limit on hangs, never a 
 SECONDS = float(os.environ.get("FIGURES_SECONDS", "120"))
 # Of programs started here. AFTD_* are settings to a daemon; OpenMP's threads, which wait for work, give way soon.
 ENVIRONMENT = {"GOMP_SPINCOUNT": "1000", **{k: v for k, v in os.environ.items() if not k.startswith("AFTD_")}}
-TEXT, PICTURES, OVERFLOWS = "enwik8-aft-local", "cifar10-aft-conv", "overflows"
+TEXT, PICTURES, OVERFLOWS = "enwik8-aft-conv", "cifar10-aft-conv", "overflows"
 
 
 def await_true(what, check):

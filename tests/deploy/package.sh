@@ -94,10 +94,10 @@ check "aftd finds it by itself" both '"/usr/share/aftd/models"' "$(run aftd --pr
 check "aftd says so" both 'from file /etc/aftd/aftd.json' "$(run aftd --check-config)"
 check "the shipped models compute what they should" run sh -c 'aft verify /usr/share/aftd/models/*/'
 check "a precision of auto is that of the source tree" both "$(builds sh -c 'AFTD_PRECISION=auto /srv/a/aftd-*/build/aft inspect \
-    weights/models/enwik8-aft-local' | grep '^precision')" \
-    "$(run env AFTD_PRECISION=auto aft inspect enwik8-aft-local | grep '^precision')"
+    weights/models/enwik8-aft-conv' | grep '^precision')" \
+    "$(run env AFTD_PRECISION=auto aft inspect enwik8-aft-conv | grep '^precision')"
 check "the models are whole" diff -r --exclude=.git weights/models "$root/usr/share/aftd/models"
-text=$(run aft generate enwik8-aft-local --prompt 'The history of ' --temperature 0 --max-tokens 9)
+text=$(run aft generate enwik8-aft-conv --prompt 'The history of ' --temperature 0 --max-tokens 9)
 check "aft finds models by name" test "${#text}" -ge 9
 page() { zcat "$root/usr/share/man/man$1.gz" | grep -q "$2"; }
 check "aft(1) is there" page 1/aft.1 'Ss generate'
@@ -113,7 +113,7 @@ complete() { # complete WORD...: what bash makes of it in there
         echo "${COMPREPLY[*]}"' bash "$@"
 }
 check "bash completes flags of aftd" both --listen-port "$(complete aftd --lis)"
-check "bash completes the installed models" both enwik8-aft-local "$(complete aft generate enw)"
+check "bash completes the installed models" both enwik8-aft-conv "$(complete aft generate enw)"
 
 echo "---- running"
 # As the unit does, but on a port of the kernel's choice.

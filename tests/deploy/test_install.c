@@ -48,7 +48,8 @@ static void everything_of_the_models_is_installed(void **state)
 static void the_installed_configuration_names_the_installed_models(void **state)
 {
     (void)state;
-    expect("cd / && \"$2\"/usr/local/bin/aftd --config \"$2\"/usr/local/etc/aftd/aftd.json --print-config | grep "
+    expect("unset AFTD_MODELS_DIR; cd / && \"$2\"/usr/local/bin/aftd --config \"$2\"/usr/local/etc/aftd/aftd.json "
+           "--print-config | grep "
            "models_dir",
            "    \"models_dir\": \"/usr/local/share/aftd/models\",\n");
 }

@@ -14,7 +14,7 @@
 #include "tests/support/program.h"
 #include "tests/support/random.h"
 
-#define LM "weights/models/enwik8-aft-local"
+#define LM "tests/data/models/enwik8-aft-local"
 #define CLASSIFIER "weights/models/cifar10-aft-conv"
 
 static struct model *load(const char *dir)

@@ -74,7 +74,7 @@ static const char *const text_models[] = {GOLDEN "lm-local-8",
                                           GOLDEN "lm-conv-heads4-k5",
                                           GOLDEN "pixels-local",
                                           "tests/data/odd-shapes/causal-conv-dim72-heads9",
-                                          "weights/models/enwik8-aft-local"};
+                                          "tests/data/models/enwik8-aft-local"};
 
 /* The last byte adds what its logits come from; a start embedding, which the first byte of a stream stands for, adds
  * nothing. */

@@ -12,7 +12,7 @@ PROMPT = "The history of "
 
 def ask(**options):
     return litellm.text_completion(
-        model="text-completion-openai/enwik8-aft-local",
+        model="text-completion-openai/enwik8-aft-conv",
         api_base=URL + "/v1",
         api_key="none",  # or a key of the daemon
         prompt=PROMPT,

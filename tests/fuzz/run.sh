@@ -80,7 +80,7 @@ seed_request() {
         n=$((n + 1))
         printf '%s\n' "$line" >"$1/$n"
     done <<'END'
-{"model": "enwik8-aft-local", "prompt": "The history of ", "max_tokens": 64, "stream": true, "timeout_ms": 5000}
+{"model": "enwik8-aft-conv", "prompt": "The history of ", "max_tokens": 64, "stream": true, "timeout_ms": 5000}
 {"prompt_base64": "VGhlIGhpc3Rvcnkgb2Yg", "temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.05}
 {"prompt": "\u00e4\ud83d\ude00\u0000", "repetition_penalty": 1.2, "seed": 9007199254740991}
 {"prompt": "a", "stop": ["\n\n", "]]", "==", "\u00df"], "stream": false, "context_overflow": "shift"}
@@ -95,7 +95,7 @@ seed_openai() {
         n=$((n + 1))
         printf '%s\n' "$line" >"$1/$n"
     done <<'END'
-{"model": "enwik8-aft-local@1", "prompt": "The history of ", "max_tokens": 64, "stream": true, "stream_options": {"include_usage": true, "include_obfuscation": null}}
+{"model": "enwik8-aft-conv@1", "prompt": "The history of ", "max_tokens": 64, "stream": true, "stream_options": {"include_usage": true, "include_obfuscation": null}}
 {"prompt": ["a", "", "\u00e4\u0000"], "n": 2, "best_of": 2, "logprobs": 5, "echo": true, "max_tokens": 0}
 {"prompt": [[0, 97, 255], [13]], "stop": ["\n\n", "]]"], "seed": -9223372036854775808, "user": "me", "suffix": null}
 {"prompt": [84, 104, 101], "stop": "end", "temperature": 0.5, "top_p": 0, "top_k": 3, "min_p": 0.1, "repetition_penalty": 1.3}
@@ -135,7 +135,7 @@ seed_host() { # the Host or Origin, a NUL, the setting
 }
 
 seed_session_request() {
-    printf '{"model": "enwik8-aft-local", "prompt": "ab", "seed": 1, "temperature": 0.5, "ttl_s": 60, "context_overflow": "shift"}' >"$1/all"
+    printf '{"model": "enwik8-aft-conv", "prompt": "ab", "seed": 1, "temperature": 0.5, "ttl_s": 60, "context_overflow": "shift"}' >"$1/all"
     printf '{"state": "YWI=", "model": "a@2", "top_k": 4, "top_p": 0.5, "min_p": 0.1, "repetition_penalty": 1.1, "utf8": false, "allowed_bytes": "a"}' >"$1/state"
 }
 

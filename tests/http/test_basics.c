@@ -60,7 +60,7 @@ static void signals_that_mean_nothing_change_nothing(void **state)
     assert_int_equal(kill(aftd.pid, 0), 0);
 }
 
-/* What each of the two shipped models costs, by whatever is paid at once. */
+/* What each of the two models costs, by whatever is paid at once. */
 static void the_list_tells_what_a_model_costs(void **state)
 {
     struct reply r;

@@ -377,7 +377,7 @@ static void what_is_wrong_is_named(void **state)
         {"stream=yes", 400, "invalid_value", "stream", "true or false"},
         {"timeout_ms=0", 400, "invalid_value", "timeout_ms", "1 to"},
         {"column=3", 400, "invalid_value", "column", "rows"},
-        {"model=enwik8-aft-local", 400, "invalid_value", "model", "text-generation"},
+        {"model=enwik8-aft-conv", 400, "invalid_value", "model", "text-generation"},
         {"model=cifar10-sima", 400, "invalid_value", "model", "image-classification"},
         {"model=cifar10-sima%00x", 400, "invalid_value", "model", "NUL"},
         {"model=nobody", 404, "not_found", "model", "cifar10-pixels-16"},

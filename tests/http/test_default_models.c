@@ -23,7 +23,7 @@
 #define SMALL "--streams-max=8", "--picture-tokens-max=64"
 #define CONV "cifar10-aft-conv"
 #define SIMA "cifar10-sima"
-#define TEXT "enwik8-aft-local"
+#define TEXT "enwik8-aft-conv"
 #define PIXELS "cifar10-pixels-16"
 
 static struct daemon aftd;

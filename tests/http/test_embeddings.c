@@ -49,7 +49,7 @@ static int start(void **state)
     (void)state;
     char flag[PATH_MAX + 16];
     temp_dir_create(models);
-    model_variants_link(models, "weights/models", LM);
+    model_variants_link(models, "tests/data/models", LM);
     model_variants_link(models, "weights/models", SEER);
     model_variants_link(models, "weights/models", "cifar10-pixels-16");
     model_variants_link(models, GOLDEN, "text-fastformer");

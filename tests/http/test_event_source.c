@@ -1,6 +1,6 @@
 /* test_event_source.c - GET /generate, for browsers' EventSource: the text is that of a POST, a stream that has ended
  * is not begun again, and no page has anything computed that may not. That a real one closes is in tests/clients.
- * The real daemon with the shipped text model. */
+ * The real daemon with a text model. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* test_explain.c - POST /explain: the overlay lies where the picture's thing is, whatever its shape and however
- * the camera was held; every view of the shipped models; wrong parameters. The real daemon. */
+ * the camera was held; every view of real models; wrong parameters. The real daemon. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ enum { LIMIT_S = 580 };
 
 static const char *const linked[] = {
     "weights/models/cifar10-aft-conv",     "weights/models/cifar10-sima",
-    "weights/models/enwik8-aft-local",     "tests/data/golden/image-aft-full-class-token",
+    "tests/data/models/enwik8-aft-local",  "tests/data/golden/image-aft-full-class-token",
     "tests/data/golden/image-aft-simple",  "tests/data/golden/image-attention",
     "tests/data/golden/lm-conv-heads4-k5", "tests/data/golden/text-attention",
     "tests/data/golden/conv-local-only",   "tests/data/golden/conv-k15-wider-than-grid",

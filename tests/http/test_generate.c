@@ -1,6 +1,6 @@
 /* test_generate.c - the text of POST /generate: the same bytes as the command line's, whole and streamed, with any
  * seed; where it stops; that it is UTF-8 whatever the model says; what a context that overflows does. The real daemon
- * with the shipped byte model. */
+ * with a byte model. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

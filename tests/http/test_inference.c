@@ -1,6 +1,6 @@
 /* test_inference.c - the Open Inference Protocol: what it says of models, tensors in JSON and in binary, each
  * error in its shape. That the protocol's own client works with it is in tests/clients. The real daemon with the
- * shipped models and a classifier of texts. */
+ * trained models and a classifier of texts. */
 #include <jansson.h>
 #include <limits.h>
 #include <nettle/base64.h>
@@ -31,7 +31,7 @@
 enum { LIMIT_S = 580, CLASSES = 10, PIXELS = 32 * 32 * 3, BODY_MAX = 200000 };
 
 static const char *const linked[] = {"weights/models/cifar10-aft-conv", "weights/models/cifar10-pixels-16",
-                                     "weights/models/enwik8-aft-local", "tests/data/golden/text-attention"};
+                                     "tests/data/models/enwik8-aft-local", "tests/data/golden/text-attention"};
 static char models[PATH_MAX];
 static struct daemon aftd;
 static struct raw_input in;

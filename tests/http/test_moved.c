@@ -1,6 +1,6 @@
 /* test_moved.c - texts that end in the middle: streams that move when their daemon drains, and go on in another one;
  * what is left of a text that an administrator or a drain cuts off; sessions whose stream was cut. Real daemons with
- * the shipped text model. */
+ * a text model. */
 #include <jansson.h>
 #include <poll.h>
 #include <setjmp.h>

@@ -211,7 +211,7 @@ static int start_plain(void **state)
 
 /* ---- bounds ---------------------------------------------------------------------------------------------------- */
 
-/* A megabyte has room for two states of the shipped model; a prompt gets one, however long it is. */
+/* A megabyte has room for two states of the text model; a prompt gets one, however long it is. */
 static void memory_is_bounded_and_the_oldest_goes(void **state)
 {
     (void)state;

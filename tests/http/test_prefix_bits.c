@@ -37,7 +37,7 @@ static int start(void **state)
     (void)state;
     char flag[PATH_MAX + 16];
     temp_dir_create(models);
-    model_variants_link(models, "weights/models", LM);
+    model_variants_link(models, "tests/data/models", LM);
     for (size_t i = 0; i < sizeof goldens / sizeof goldens[0]; i++)
         model_variants_link(models, GOLDEN, goldens[i]);
     model_variants_write(models);
@@ -148,7 +148,7 @@ static void small_models_say_the_same(void **state)
 }
 
 /* A dozen of its states fit. */
-static void the_shipped_model_says_the_same_while_states_come_and_go(void **state)
+static void a_trained_model_says_the_same_while_states_come_and_go(void **state)
 {
     (void)state;
     ask_rounds(LM, PROMPT_MAX, ROUNDS / 2);
@@ -264,7 +264,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_models_say_the_same),
-        cmocka_unit_test(the_shipped_model_says_the_same_while_states_come_and_go),
+        cmocka_unit_test(a_trained_model_says_the_same_while_states_come_and_go),
         cmocka_unit_test(a_prompt_that_is_left_halfway_leaves_good_states),
         cmocka_unit_test(sessions_begin_the_same),
         cmocka_unit_test(a_prompt_behind_a_clients_state_is_fed_whole),

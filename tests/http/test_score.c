@@ -38,7 +38,7 @@ static int start(void **state)
     (void)state;
     char flag[PATH_MAX + 16];
     temp_dir_create(models);
-    model_variants_link(models, "weights/models", "enwik8-aft-local");
+    model_variants_link(models, "tests/data/models", "enwik8-aft-local");
     model_variants_link(models, "weights/models", "cifar10-pixels-16");
     model_variants_link(models, "weights/models", "cifar10-sima");
     model_variants_write_starting(models);

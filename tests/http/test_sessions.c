@@ -37,7 +37,7 @@ static int start(void **state)
     (void)state;
     char flag[PATH_MAX + 16];
     temp_dir_create(models);
-    model_variants_link(models, "weights/models", LM);
+    model_variants_link(models, "tests/data/models", LM);
     model_variants_link(models, GOLDEN, "lm-attention");
     model_variants_link(models, GOLDEN, "lm-local-no-global");
     model_variants_write(models);

@@ -272,7 +272,7 @@ static void as_many_as_are_allowed_are_kept(void **state)
     daemon_stop(&aftd);
 }
 
-/* A MiB has room for three times the shipped model's 320 kB, whatever their texts are. */
+/* A MiB has room for three times the text model's 320 kB, whatever their texts are. */
 static void as_much_as_is_allowed_is_kept(void **state)
 {
     (void)state;

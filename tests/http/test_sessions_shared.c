@@ -20,7 +20,7 @@
 #include "tests/support/redis_server.h"
 #include "tests/support/sessions.h"
 
-#define MODEL "weights/models/enwik8-aft-local"
+#define MODEL "tests/data/models/enwik8-aft-local"
 
 enum { LIMIT_S = 580, TAIL = 64, ROUNDS = 12, PIECE = 15, DAEMONS = 2, TRIES = 200 };
 

@@ -46,7 +46,8 @@ def test_the_keyboard_goes_in_the_order_of_reading(visit):
                                     "Colour each byte by its probability", "Write", "Show as curl", "Pause"]
     page.get_by_text("Advanced").click()
     page.get_by_role("tab", name="Write").focus()
-    assert tab_through(page, 10)[5:] == ["Top k", "Top p", "Min p", "Repetition penalty", "When the context is full"]
+    assert tab_through(page, 10)[5:] == ["Top k", "Top p", "Min p", "Repetition penalty",
+                                         "Colour each byte by its probability"]
     page.get_by_role("tab", name="Write").focus()
     page.keyboard.press("ArrowRight")
     assert tab_through(page, 8) == ["Choose…", "Sample", "Temperature", "Pictures", "Seed", "Draw", "Show as curl",

@@ -3,8 +3,8 @@ from playwright.sync_api import expect
 from test_page import SAMPLE, panel, scoring, status
 
 
-def test_fields_stay_over_a_reload(visit):
-    page = visit()
+def test_fields_stay_over_a_reload(visit, start_daemon):
+    page = visit(start_daemon("--model=tests/data/models/enwik8-aft-local").url)
     part = panel(page, "Classify")
     part.get_by_role("checkbox", name="cifar10-sima").check()
     part.get_by_role("checkbox", name="cifar10-aft-conv").uncheck()
@@ -20,6 +20,7 @@ def test_fields_stay_over_a_reload(visit):
     part.get_by_label("Temperature").fill("0.25")
     part.get_by_label("Seed").fill("")
     part.get_by_label("Top k").fill("12")
+    part.get_by_label("Model").select_option("enwik8-aft-local")
     part.get_by_label("When the context is full").select_option("stop")
     part.get_by_role("switch").check()
     page.reload()
@@ -29,6 +30,7 @@ def test_fields_stay_over_a_reload(visit):
     expect(part.get_by_label("Temperature")).to_have_value("0.25")
     expect(part.locator("output")).to_have_text("0.25")
     expect(part.get_by_label("Top k")).to_have_value("12")
+    expect(part.get_by_label("Model")).to_have_value("enwik8-aft-local")
     expect(part.get_by_label("When the context is full")).to_have_value("stop")
     expect(part.get_by_role("switch")).to_be_checked()
     part = panel(page, "Draw")

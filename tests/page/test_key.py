@@ -38,7 +38,7 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(visit, start_daemon, make_key, 
 
 
 def test_a_key_without_the_list_of_models_does(visit, start_daemon, make_key):
-    key = make_key("narrow", "--apis", "native", "--models", "enwik8-aft-local")
+    key = make_key("narrow", "--apis", "native", "--models", "enwik8-aft-conv")
     own = start_daemon(f"--keys-file={make_key.file}")
     page = visit(own.url, expect=["status of 401", "status of 403"], ready="#key-form")
     give(page, key)

@@ -71,7 +71,7 @@ def test_another_daemon_is_asked_for_its_models(visit, start_daemon):
 
 def test_models_that_are_away_are_not_offered(visit):
     page = visit(prepare=with_states({
-        "cifar10-aft-conv": "idle", "cifar10-sima": "unloaded", "enwik8-aft-local": "unloaded",
+        "cifar10-aft-conv": "idle", "cifar10-sima": "unloaded", "enwik8-aft-conv": "unloaded",
         "cifar10-pixels-16": "failed"}))
     part = panel(page, "Classify")
     expect(part.locator(".models .check")).to_have_text(["cifar10-aft-conv (loaded when asked)"])
@@ -79,7 +79,7 @@ def test_models_that_are_away_are_not_offered(visit):
     expect(status(part)).to_contain_text("cifar10-aft-conv: ship")
     part = panel(page, "Write")
     expect(status(part)).to_have_text(
-        "No model that writes texts can be used: an administrator has unloaded enwik8-aft-local.")
+        "No model that writes texts can be used: an administrator has unloaded enwik8-aft-conv.")
     expect(part.get_by_role("button", name="Write")).to_be_disabled()
     part = panel(page, "Draw")
     expect(status(part)).to_have_text("No model that could be loaded draws pictures; cifar10-pixels-16 could not be.")
@@ -95,7 +95,7 @@ def test_what_the_daemon_does_not_have_is_said(visit):
 
 
 def test_what_the_key_may_not_use_is_said(visit, start_daemon, make_key):
-    key = make_key("writer", "--models", "enwik8-aft-local")
+    key = make_key("writer", "--models", "enwik8-aft-conv")
     own = start_daemon(f"--keys-file={make_key.file}")
     page = visit(own.url, expect=["status of 401"], ready="#key-form")
     give(page, key)

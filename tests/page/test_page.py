@@ -35,7 +35,7 @@ def write(part, bytes):
     """Have a whole text written."""
     with part.page.expect_event("requestfinished", lambda request: request.url.endswith("/generate")):
         part.get_by_role("button", name="Write").click()
-    expect(status(part)).to_contain_text(f"{bytes} bytes (maximum)")
+    expect(status(part)).to_contain_text(f"{bytes:,} bytes (maximum)")
 
 
 def metric(page, name):

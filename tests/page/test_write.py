@@ -39,7 +39,7 @@ def test_options_reach_the_daemon(visit):
     with page.expect_request("**/generate") as sent:
         part.get_by_role("button", name="Write").click()
     assert sent.value.post_data_json == {
-        "prompt": "x", "temperature": 0.25, "stream": True, "moves": True, "model": "enwik8-aft-local", "max_tokens": 7,
+        "prompt": "x", "temperature": 0.25, "stream": True, "moves": True, "model": "enwik8-aft-conv", "max_tokens": 7,
         "seed": 9007199254740991, "top_k": 3, "top_p": 0.5, "min_p": 0.01, "repetition_penalty": 1.2,
         "context_overflow": "shift"}
     expect(status(part)).to_contain_text("7 bytes (maximum)")
@@ -48,9 +48,23 @@ def test_options_reach_the_daemon(visit):
     assert part.get_by_label("Top k").evaluate("e => e.validity.rangeOverflow && e === document.activeElement")
 
 
-def test_what_the_context_has_no_room_for_is_told(visit):
-    page = visit()
+def test_a_text_without_an_end_has_room_for_everything(visit):
+    part = panel(visit(), "Write")
+    expect(part.locator(".sees")).to_contain_text("The model’s texts have no end")
+    part.get_by_label("Prompt").fill("x" * 2000)
+    part.get_by_label("Maximum bytes").fill("1500")
+    write(part, 1500)
+    expect(part.locator(".notes")).to_have_text("")
+    part.get_by_text("Advanced").click()
+    expect(part.get_by_label("Top k")).to_be_visible()
+    expect(part.get_by_label("When the context is full")).to_be_hidden()
+
+
+def test_what_the_context_has_no_room_for_is_told(visit, start_daemon):
+    page = visit(start_daemon("--model=tests/data/models/enwik8-aft-local").url)
     part = panel(page, "Write")
+    part.get_by_label("Model").select_option("enwik8-aft-local")
+    expect(part.locator(".sees")).to_contain_text("The model sees the last 512 bytes")
     notes = part.locator(".notes")
     part.get_by_label("Maximum bytes").fill("5")
     write(part, 5)

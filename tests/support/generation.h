@@ -23,8 +23,8 @@ struct generation {
 };
 
 /* Generate by `fields`, which is taken, with more time if that was not enough for a first byte. The answer must be 200,
- * have exactly the contract's keys and come from the model named, or else the shipped one; every event of a stream must
- * be JSON of valid UTF-8 of its own. generation_clear it. */
+ * have exactly the contract's keys and come from the model named, or else the text model of tests/data/models; every
+ * event of a stream must be JSON of valid UTF-8 of its own. generation_clear it. */
 void generate(const struct daemon *d, json_t *fields, struct generation *ret);
 /* The same from an answer that has been received. */
 void generation_read(const struct reply *r, struct generation *ret);

@@ -132,6 +132,7 @@ static void become(const struct program_run *p, const struct ends ends[STREAMS])
     }
     (void)signal(SIGPIPE, p->ignores_sigpipe ? SIG_IGN : SIG_DFL);
     (void)setenv("AFTD_PRECISION", "f32", 0);
+    (void)setenv("AFTD_MODELS_DIR", "tests/data/models", 0);
     (void)execv(p->argv[0], argv);
     _exit(CANNOT_START);
 }

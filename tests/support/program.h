@@ -1,6 +1,7 @@
 /* program.h - run a program to its end and collect what it wrote; tables of such runs. It computes in f32, as the
- * reference does, unless AFTD_PRECISION says otherwise. A program that outlives its time is killed. One thread. What
- * keeps a run from happening ends the test; what the program does is the result. */
+ * reference does, by the models of tests/data/models, unless AFTD_PRECISION and AFTD_MODELS_DIR say otherwise. A
+ * program that outlives its time is killed. One thread. What keeps a run from happening ends the test; what the program
+ * does is the result. */
 #ifndef TESTS_SUPPORT_PROGRAM_H
 #define TESTS_SUPPORT_PROGRAM_H
 

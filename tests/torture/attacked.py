@@ -19,7 +19,8 @@ import time
 import zlib
 
 POLITE, GREEDY = "127.0.0.2", "127.0.0.1"  # two clients, as the daemon counts them
-MODEL = "enwik8-aft-local"
+MODEL = "enwik8-aft-local"  # whose context ends, so that texts go on from what was fed ahead
+TEXT_ALONE = "--model=tests/data/models/" + MODEL
 ENDLESS = {"model": MODEL, "prompt": "x", "max_tokens": 65536, "context_overflow": "shift", "stream": True}
 HANG_S = 300  # within which what must come has come: a limit on hangs, never a verdict
 
@@ -53,12 +54,14 @@ def until(what, holds):
 
 class Daemon:
     """aftd as a child, with its log in a folder of its own. `stderr`: a descriptor in the log's place, and then `path`
-    must be given, a Unix socket that it listens on: its port is not known. `within`: what it is to enter first."""
+    must be given, a Unix socket that it listens on: its port is not known. `within`: what it is to enter first.
+    `models`: its models_dir; None: it has the models that ship, and MODEL."""
 
-    def __init__(self, *flags, env=None, stderr=None, path=None, models="weights/models", folder=None, within=None):
+    def __init__(self, *flags, env=None, stderr=None, path=None, models=None, folder=None, within=None):
         self.folder = folder or tempfile.mkdtemp(prefix="aftd-torture-")
         self.log_path, self.path, self.tls = os.path.join(self.folder, "log"), path, False
-        command = [os.environ.get("AFTD_TEST_DAEMON", "build/aftd"), "--models-dir=" + models, *flags]
+        command = [os.environ.get("AFTD_TEST_DAEMON", "build/aftd"), "--models-dir=" + (models or "weights/models"),
+                   *[TEXT_ALONE] * (not models), *flags]
         if not any(f.startswith("--listen-port") for f in flags):
             command.append("--listen-port=0")
         if path is not None:

@@ -16,15 +16,14 @@ import subprocess
 import sys
 import time
 
-from attacked import (ENDLESS, HANG_S, MODEL, PICTURE, QUESTIONS, Daemon, Questions, Report, Threads, png, post,
-                      question, until)
+from attacked import (ENDLESS, HANG_S, MODEL, PICTURE, QUESTIONS, TEXT_ALONE, Daemon, Questions, Report, Threads, png,
+                      post, question, until)
 
 SHORT = "--short" in sys.argv
 KILLS = 3 if SHORT else 100
 STORM_S = 1 if SHORT else 30
 LIMITS = 4 if SHORT else 60  # of memory
 CLIENTS = 4
-TEXT_ALONE = ["--model=weights/models/" + MODEL]  # which starts in no time
 DRAW = random.Random(1)
 
 
@@ -41,7 +40,7 @@ def counts(questions):
 def term(report):
     """Half of the streams come to their end while it drains; the other half has none, and is told so at the second
     signal."""
-    with Daemon("--streams-max=128", "--drain-timeout-ms=600000", "--timeout-ms=600000", *TEXT_ALONE,
+    with Daemon("--streams-max=128", "--drain-timeout-ms=600000", "--timeout-ms=600000", TEXT_ALONE,
                 models="off") as d:
         streams = [d.connect() for _ in range(100)]
         for i, s in enumerate(streams):
@@ -76,11 +75,11 @@ def term(report):
 
 def kill(report):
     """With sockets that are left behind, and a port that has had connections."""
-    with Daemon(*TEXT_ALONE, models="off") as undisturbed:
+    with Daemon(TEXT_ALONE, models="off") as undisturbed:
         questions = Questions(undisturbed, [q for q in QUESTIONS if MODEL.encode() in q[2]])
     folder = port = None
     slowest, early = 0.0, 0
-    flags = [*TEXT_ALONE, "--log-requests=false"]
+    flags = [TEXT_ALONE, "--log-requests=false"]
     first = Daemon(*flags, models="off")
     try:
         folder, port = first.folder, first.port

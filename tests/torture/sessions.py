@@ -14,12 +14,12 @@ import tempfile
 import threading
 import time
 
-from attacked import MODEL, Daemon, Report
+from attacked import TEXT_ALONE, Daemon, Report
 
 SHORT = "--short" in sys.argv
 KILLS = int(sys.argv[sys.argv.index("--kills") + 1]) if "--kills" in sys.argv else 20 if SHORT else 1000
 CLIENTS, SEEDS, LENGTH = 8, 16, 2000
-FLAGS = ["--model=weights/models/" + MODEL, "--threads=1", "--drain-idle-ms=0", "--log-requests=false"]
+FLAGS = [TEXT_ALONE, "--threads=1", "--drain-idle-ms=0", "--log-requests=false"]
 BEGINNING = {"prompt": "The history of ", "temperature": 0.8}
 JSON = {"Content-Type": "application/json"}
 

@@ -149,15 +149,16 @@ def test_an_interval_is_wilsons(percent, count, low, high):
     assert interval(percent, count) == pytest.approx((low, high), abs=0.06)
 
 
-@pytest.mark.parametrize("name", ["cifar10-aft-conv", "enwik8-aft-local", "cifar10-pixels-16"])
+@pytest.mark.parametrize("name", ["weights/models/cifar10-aft-conv", "tests/data/models/enwik8-aft-local",
+                                  "weights/models/cifar10-pixels-16"])
 def test_aft_evaluate_says_the_same(name, aft, tmp_path):
     for file in sorted((ROOT / "tests" / "data" / "cifar").glob("*.jpg")):
         (tmp_path / "pictures" / file.stem).mkdir(parents=True)
         (tmp_path / "pictures" / file.stem / file.name).write_bytes(file.read_bytes())
     data = ROOT / "README.md" if "enwik8" in name else tmp_path / "pictures"
-    model = load(ROOT / "weights" / "models" / name)
+    model = load(ROOT / name)
     figure = measure(model, read_data(model.config, str(data)))
-    told = subprocess.run([aft, "evaluate", str(ROOT / "weights" / "models" / name), str(data), "--json", "--precision",
+    told = subprocess.run([aft, "evaluate", str(ROOT / name), str(data), "--json", "--precision",
                            "f32"], check=True, capture_output=True).stdout
     key = {"% right": "top1_percent", "bits per byte": "bits_per_byte", "bits per dim": "bits_per_dim"}[figure.unit]
     assert json.loads(told)[key] == pytest.approx(figure.value, abs=1e-4)

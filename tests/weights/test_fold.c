@@ -221,7 +221,7 @@ static void bands_are_the_product_of_the_factors(void **state)
         {"tests/data/golden/lm-local-1", 8, 1},
         {"tests/data/golden/lm-local-8", 8, 8},
         {"tests/data/golden/lm-local-past-context", 8, 48},
-        {"weights/models/enwik8-aft-local", 64, 32},
+        {"tests/data/models/enwik8-aft-local", 64, 32},
     };
 
     (void)state;

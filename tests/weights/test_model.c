@@ -98,10 +98,10 @@ static void the_shipped_classifier_loads(void **state)
     model_free(NULL);
 }
 
-static void the_shipped_language_model_loads(void **state)
+static void a_language_model_loads(void **state)
 {
     (void)state;
-    struct model *m = load("weights/models/enwik8-aft-local/");
+    struct model *m = load("tests/data/models/enwik8-aft-local/");
     assert_string_equal(m->name, "enwik8-aft-local");
     assert_int_equal(m->config.classes, 0);
     assert_in_arena(m, m->tok_embed, 256, 192);
@@ -383,7 +383,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_shipped_classifier_loads),
-        cmocka_unit_test(the_shipped_language_model_loads),
+        cmocka_unit_test(a_language_model_loads),
         cmocka_unit_test(dropped_weights_leave_the_description),
         cmocka_unit_test(tensors_keep_the_files_numbers),
         cmocka_unit_test_setup_teardown(every_bias_may_be_absent, setup, temp_dirs_end),

@@ -480,7 +480,7 @@ static void the_goldens_configs_are_read(void **state)
 {
     static const char *const folders[] = {"tests/data/golden/conv-k3x7-oblong",
                                           "tests/data/golden/lm-local-past-context", "weights/models/cifar10-aft-conv",
-                                          "weights/models/enwik8-aft-local"};
+                                          "tests/data/models/enwik8-aft-local"};
 
     (void)state;
     for (size_t i = 0; i < LENGTH(folders); i++) {

@@ -211,7 +211,7 @@ static float *feed(struct engine *e, uint32_t at_a_time)
 static void given_rows_keep_their_bits(void **state)
 {
     static const char *const dirs[] = {"tests/data/golden/lm-local-8", "tests/data/golden/lm-conv-heads4-k5",
-                                       "weights/models/enwik8-aft-local"};
+                                       "tests/data/models/enwik8-aft-local"};
     cpu_set_t all, one;
     (void)state;
     CPU_ZERO(&one);

@@ -13,7 +13,7 @@
 #include "tests/engine/kernels/tables.h"
 #include "tests/support/random.h"
 
-#define LM "weights/models/enwik8-aft-local"
+#define LM "tests/data/models/enwik8-aft-local"
 
 enum { LENGTH = 96, ROWS = 40 };
 

@@ -1,4 +1,4 @@
-/* test_batcher.c - the engine thread with the two models that ship: batching changes no byte, limits of sequences are
+/* test_batcher.c - the engine thread with two trained models: batching changes no byte, limits of sequences are
  * kept, cancelled and late jobs give their slots back, stopping ends everything. No HTTP: the test's thread waits for
  * jobs as a connection would. */
 #include <limits.h>
@@ -134,7 +134,7 @@ static size_t plain_generate(const struct ask *a, uint8_t *out)
 {
     struct model *m = NULL;
     struct error err;
-    assert_int_equal(model_load(&m, "weights/models/enwik8-aft-local", NULL, NULL, &err), OK);
+    assert_int_equal(model_load(&m, "tests/data/models/enwik8-aft-local", NULL, NULL, &err), OK);
     const uint32_t context = m->config.context;
     const struct engine_options o = {.threads = 1, .streams_max = 1, .rows_max = 1, .pictures_max = 1};
     struct engine *e = NULL;
