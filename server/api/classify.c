@@ -186,7 +186,7 @@ static enum status read_input(struct request *x, const struct fields *f, const s
 enum status api_classify(struct request *x, struct error *err)
 {
     const struct settings *settings = x->service->settings;
-    struct given g = {.is_json = x->type == TYPE_JSON, .is_form = x->type == TYPE_FORM};
+    struct given g = {.is_json = request_type_is_json(x), .is_form = x->type == TYPE_FORM};
     struct fields f = {.top_k = TOP_K_DEFAULT};
     x->state = job_alloc(&x->job, sizeof(struct classification), err);
     enum status st = x->state != NULL ? fields_read(&classify_query, x->query, settings, &f, err) : ERR_NOMEM;

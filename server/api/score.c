@@ -3,7 +3,6 @@
 #include "config/settings.h"
 #include "server/api/route_table.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 
 #include "config/json_memory.h"
@@ -76,17 +75,6 @@ static enum status score_answer(struct request *x, struct error *err)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-/* An undeclared body that begins with { is JSON: no picture begins so. */
-static bool is_json(const struct request *x)
-{
-    size_t at = 0;
-    if (x->type != 0)
-        return x->type == TYPE_JSON;
-    while (at < x->body.size && isspace(x->body.bytes[at]))
-        at++;
-    return at < x->body.size && x->body.bytes[at] == '{';
-}
-
 static enum status read_text(const struct fields *f, struct score_input *in, struct error *err)
 {
     const char *name = f->text_base64 != NULL ? "text_base64" : "text";
@@ -131,7 +119,7 @@ static enum status begin_text(struct request *x, struct score_input *in, const s
 /* Read the query, and the body: a picture, or JSON, which overrides it. */
 static enum status read_request(struct request *x, struct error *err)
 {
-    const bool picture = !is_json(x);
+    const bool picture = !request_type_is_json(x);
     struct fields f = {0};
     struct hosted_model *e;
     struct multipart_part file = {.size = 0};

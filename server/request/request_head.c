@@ -141,6 +141,16 @@ enum status request_type_check(struct request *x, unsigned types, struct error *
                            strchr(expected, ',') != NULL ? "one of " : "", expected);
 }
 
+bool request_type_is_json(const struct request *x)
+{
+    size_t at = 0;
+    if (x->type != 0)
+        return x->type == TYPE_JSON;
+    while (at < x->body.size && isspace(x->body.bytes[at]))
+        at++;
+    return at < x->body.size && x->body.bytes[at] == '{';
+}
+
 enum status request_type_check_size(uint64_t bytes, size_t most, struct error *err)
 {
     if (bytes <= most)

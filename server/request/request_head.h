@@ -40,6 +40,8 @@ enum { TYPE_ANY = 0, TYPE_JSON = 1, TYPE_BYTES = 2, TYPE_PICTURE = 4, TYPE_FORM 
  * application/x-www-form-urlencoded unless it is told otherwise, and no endpoint takes such forms, so that counts as
  * undeclared. Errors: ERR_MEDIA_TYPE. */
 enum status request_type_check(struct request *x, unsigned types, struct error *err);
+/* Is the body JSON, of a route that takes pictures too? An undeclared one that begins with { is: no picture does. */
+bool request_type_is_json(const struct request *x);
 /* Has a body at most so many bytes? Errors: ERR_TOO_LARGE. */
 enum status request_type_check_size(uint64_t bytes, size_t most, struct error *err);
 
