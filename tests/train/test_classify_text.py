@@ -154,6 +154,16 @@ def test_an_epochs_batches_have_every_text_once_and_lengths_alike():
     assert {i for _ in range(9) for i in epoch_batches(lengths[:103], 10, rng).flatten().tolist()} == set(range(103))
 
 
+def test_parts_of_texts_are_as_long_as_their_share_says():
+    """Sizes of a batch's texts, which are of about one length, stay so."""
+    text, rng = np.arange(100, dtype=np.uint8), np.random.default_rng(1)
+    parts = [classify_text.seen(text, 64, 4, share, rng) for share in (0, 0.5, 1, 1)]
+    assert [len(part) for part in parts] == [4, 16, 64, 64]
+    assert all((np.diff(part) == 1).all() for part in parts) and parts[2][0] != parts[3][0]
+    assert len(classify_text.seen(text[:3], 64, 4, 0.5, rng)) == 3
+    assert classify_text.seen(text, 64, 0, 0.5, rng).tolist() == list(range(64))
+
+
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 

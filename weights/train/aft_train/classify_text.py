@@ -63,11 +63,11 @@ def hold_out(texts, seed):
     return texts.part(order[edge:]), texts.part(order[:edge])
 
 
-def seen(text, context, crop, rng):
-    """What is learnt of a text this time."""
+def seen(text, context, crop, share, rng):
+    """What is learnt of a text this time; share: of the way from `crop` bytes to all of it, each longer by so much."""
     if not crop or len(text) <= crop:
         return text[:context]
-    size = round(crop * (min(len(text), context) / crop) ** rng.random())  # short ones as often as long ones
+    size = round(crop * (min(len(text), context) / crop) ** share)
     at = int(rng.integers(0, len(text) - size + 1))
     return text[at : at + size]
 
@@ -140,7 +140,8 @@ def train(args):
     def batch(step):
         number, at = divmod(step, len(source) // recipe.batch)
         chosen, rng = epoch(number)[at], loop.step_rng(recipe.seed, step)
-        x, lengths = padded([seen(source.texts[i], most, shape["crop"], rng) for i in chosen])
+        share = rng.random()  # one for all, which then are of about one length, short ones as often as long ones
+        x, lengths = padded([seen(source.texts[i], most, shape["crop"], share, rng) for i in chosen])
         return tuple(t.to(run.device) for t in (x, lengths, torch.tensor([source.labels[i] for i in chosen])))
 
     def loss(forward, made):
