@@ -210,6 +210,7 @@ run: deps ## install what is missing, build, serve the shipped models on 127.0.0
 	echo; \
 	echo "Try, from another terminal in this folder:"; \
 	echo "  curl --data-binary @weights/models/cifar10-aft-conv/sample.jpg $$at/classify"; \
+	echo "  curl -d '{\"text\": \"Der Hund schläft unter dem Tisch.\"}' $$at/classify"; \
 	echo "  curl -N -d '{\"prompt\": \"The history of \", \"stream\": true}' $$at/generate"; \
 	echo "  curl $$at/metrics"; \
 	echo "  build/aft top"; \

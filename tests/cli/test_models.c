@@ -62,7 +62,7 @@ static void shipped_models_are_listed(void **state)
 {
     (void)state;
     static const struct program_case cases[] = {
-        {"a table", {"models"}, NULL, 0, "\nenwik8-aft-conv          -  text-generation ", ""},
+        {"a table", {"models"}, NULL, 0, "\nenwik8-aft-conv           -  text-generation ", ""},
         {"of a folder", {"models", "weights/models"}, NULL, 0, "  weights/models/cifar10-sima\n", ""},
     };
     program_expect(aft, cases, 2);

@@ -24,6 +24,7 @@
 #define CONV "cifar10-aft-conv"
 #define SIMA "cifar10-sima"
 #define TEXT "enwik8-aft-conv"
+#define LABELS "languages-aft-conv"
 #define PIXELS "cifar10-pixels-16"
 
 static struct daemon aftd;
@@ -86,6 +87,7 @@ static void assert_defaults(const char *classifier, const char *writer, const ch
 {
     struct reply r;
     assert_answers("/classify", NULL, NULL, classifier);
+    assert_answers("/classify", "{\"text\": \"abc\"}", NULL, LABELS);
     assert_answers("/explain", NULL, NULL, classifier);
     assert_answers("/generate", PROMPT, NULL, writer);
     assert_answers("/v1/completions", PROMPT, NULL, writer);
@@ -130,7 +132,7 @@ static void the_models_that_ship_answer_requests_that_name_none(void **state)
     (void)state;
     daemon_start(&aftd, (const char *const[]){SHIPPED, SMALL, NULL});
     assert_defaults(CONV, TEXT, PIXELS);
-    assert_string_equal(marked(NULL), CONV " " PIXELS " " TEXT " ");
+    assert_string_equal(marked(NULL), CONV " " PIXELS " " TEXT " " LABELS " ");
     client_get(&aftd, "/v1/models/" SIMA, &r);
     assert_null(strstr(r.body, "\"default\""));
     reply_clear(&r);
@@ -145,7 +147,7 @@ static void the_setting_chooses_for_each_task(void **state)
     (void)state;
     daemon_start(&aftd, (const char *const[]){SHIPPED, SMALL, "--default-models=" TEXT "," SIMA "," CONV, NULL});
     assert_defaults(SIMA, TEXT, PIXELS);
-    assert_string_equal(marked(NULL), PIXELS " " SIMA " " TEXT " ");
+    assert_string_equal(marked(NULL), PIXELS " " SIMA " " TEXT " " LABELS " ");
     daemon_stop(&aftd);
 }
 
@@ -167,7 +169,7 @@ static void keys_have_the_defaults_among_their_models(void **state)
     assert_answers("/classify", NULL, by_all, SIMA);
     assert_answers("/classify", NULL, by_conv, CONV);
     assert_answers("/generate", PROMPT, by_text, TEXT);
-    assert_string_equal(marked(by_all), PIXELS " " SIMA " " TEXT " ");
+    assert_string_equal(marked(by_all), PIXELS " " SIMA " " TEXT " " LABELS " ");
     assert_string_equal(marked(by_conv), CONV " " PIXELS " ");
     assert_string_equal(marked(by_text), TEXT " ");
     post("/classify", NULL, by_text, &r);

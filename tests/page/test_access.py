@@ -54,15 +54,18 @@ def test_the_keyboard_goes_in_the_order_of_reading(visit):
                                     "Pause"]
     page.get_by_role("tab", name="Draw").focus()
     page.keyboard.press("End")
+    assert tab_through(page, 3) == ["Text", "Label", "Show as curl"]
+    page.get_by_role("tab", name="Label").focus()
+    page.keyboard.press("ArrowLeft")
     assert tab_through(page, 4) == ["A text", "Text", "Score", "Show as curl"]
     page.get_by_role("radio", name="A text").focus()
     page.keyboard.press("ArrowRight")
     assert tab_through(page, 5) == ["Choose…", "Sample", "Score", "Show as curl", "Pause"]
-    page.get_by_role("tab", name="Likelihood").focus()
+    page.get_by_role("tab", name="Label").focus()
     page.keyboard.press("ArrowRight")  # round
     assert page.evaluate(FOCUSED) == "Classify"
     page.keyboard.press("ArrowLeft")
-    assert page.evaluate(FOCUSED) == "Likelihood"
+    assert page.evaluate(FOCUSED) == "Label"
 
 
 def go_through_by_keyboard(page):

@@ -8,6 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from conftest import ROOT
 from playwright.sync_api import expect
 from test_command import ODD, command_of, run
+from test_models import with_states
 from test_page import SAMPLE, panel, scoring, status
 
 GOLDEN = ROOT / "tests" / "data" / "golden"
@@ -61,14 +62,17 @@ def test_a_long_text_is_scored_whole_and_shown_in_part(visit):
 
 @pytest.fixture
 def with_classifiers(start_daemon):
-    return start_daemon("--model", str(GOLDEN / "text-attention"), "--model", str(GOLDEN / "text-fastformer")).url
+    return start_daemon("--model", str(GOLDEN / "text-fastformer")).url
 
 
 @pytest.mark.parametrize("width", [1280, 360])
 def test_a_text_is_classified(visit, with_classifiers, shoot, width, tmp_path):
     page = visit(with_classifiers, expect=["status of 400"], width=width, height=1000 if width > 500 else 2000)
     part = panel(page, "Label")
-    expect(part.get_by_label("Model")).to_have_value("text-attention")
+    expect(part.get_by_label("Model")).to_have_value("languages-aft-conv")
+    part.get_by_role("textbox", name="Text").fill("Der Hund schläft unter dem Tisch.")
+    part.get_by_role("button", name="Label").click()
+    expect(status(part)).to_contain_text("languages-aft-conv: German, ")
     part.get_by_label("Model").select_option("text-fastformer")
     part.get_by_role("textbox", name="Text").fill("What a film!")
     with page.expect_response("**/classify") as answer:
@@ -90,7 +94,7 @@ def test_a_text_is_classified(visit, with_classifiers, shoot, width, tmp_path):
 
 
 def test_without_a_model_that_classifies_texts_there_is_no_panel_for_it(visit):
-    page = visit()
+    page = visit(prepare=with_states({"cifar10-aft-conv": "loaded", "enwik8-aft-conv": "loaded"}))
     expect(page.get_by_role("tab", name="Label")).to_be_hidden()
     page.get_by_role("tab", name="Likelihood").focus()
     page.keyboard.press("ArrowRight")
