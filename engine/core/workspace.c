@@ -18,13 +18,13 @@ void workspace_init(struct workspace *w)
 void workspace_clear(struct workspace *w)
 {
     free(w->items);
-    free(w->memory);
+    free(w->taken);
     *w = (struct workspace){0};
 }
 
 void workspace_note(struct workspace *w, void *where, uint64_t count, size_t size)
 {
-    assert(w->memory == NULL);
+    assert(w->taken == NULL);
     if (w->count == w->capacity) {
         const size_t more = w->capacity == 0 ? 64 : 2 * w->capacity;
         struct workspace_item *items = realloc(w->items, more * sizeof *items);
@@ -46,17 +46,18 @@ void workspace_note(struct workspace *w, void *where, uint64_t count, size_t siz
 
 enum status workspace_take(struct workspace *w, struct error *err)
 {
-    /* Large pages are zeroed faster, and weights are read with fewer TLB misses. */
+    /* In large pages weights are read with fewer TLB misses. */
     const size_t align = w->bytes >= LARGE_PAGE ? LARGE_PAGE : LINE;
     if (!w->failed && w->bytes <= SIZE_MAX / 2)
-        w->memory = aligned_alloc(align, ((size_t)w->bytes + align) / align * align);
-    if (w->memory == NULL)
+        w->taken = calloc(1, (size_t)w->bytes + align);
+    if (w->taken == NULL)
         return error_set(err, ERR_NOMEM, "not enough memory for the %" PRIu64 " bytes of the engine", w->bytes);
+    char *memory = w->taken;
+    memory += (align - (uintptr_t)memory % align) % align;
     if (align == LARGE_PAGE)
-        (void)madvise(w->memory, (size_t)w->bytes, MADV_HUGEPAGE); /* a hint: a kernel without them refuses */
-    memset(w->memory, 0, (size_t)w->bytes);
+        (void)madvise(memory, (size_t)w->bytes, MADV_HUGEPAGE); /* a hint: a kernel without them refuses */
     for (size_t i = 0; i < w->count; i++) {
-        void *at = (char *)w->memory + w->items[i].offset;
+        void *at = memory + w->items[i].offset;
         memcpy(w->items[i].where, &at, sizeof at); /* the target may be any T *, so no assignment through void ** */
     }
     return OK;

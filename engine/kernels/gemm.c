@@ -86,7 +86,7 @@ static void pack_int8(uint8_t *chunk, uint32_t width, uint32_t at, const float *
     float largest = 0.0f;
     int32_t sum = 0;
     for (uint32_t i = 0; i < k; i++)
-        largest = fmaxf(largest, fabsf(row[i]));
+        largest = fabsf(row[i]) > largest ? fabsf(row[i]) : largest; /* fmaxf would be a call */
     const float scale = largest > 0.0f ? largest / 127.0f : 1.0f;
     for (uint32_t i = 0; i < k; i++) {
         const int8_t value = (int8_t)lrintf(row[i] / scale);

@@ -75,8 +75,7 @@ static enum status check_pictures(const struct hosted_model *e, const char *path
 /* What is in a model's files. */
 struct contents {
     struct model *model;
-    struct precision_choice precision;
-    uint8_t digest[PRECISION_DIGEST_BYTES]; /* of a generating model */
+    struct precision_choice precision; /* of a generating model with the digest */
 };
 
 /* What was read is to be freed even if this fails. */
@@ -87,8 +86,8 @@ static enum status read_once(struct contents *c, struct found_model *found, cons
     if (st == OK)
         st = precision_choose(&c->precision, s->precision, found->name, found->path, precision_stored(c->model), isa,
                               err);
-    if (st == OK && model_config_causal(&c->model->config))
-        st = precision_digest(c->digest, found->path, err);
+    if (st == OK && model_config_causal(&c->model->config) && !c->precision.has_digest)
+        st = precision_digest(c->precision.digest, found->path, err);
     return st;
 }
 
@@ -175,7 +174,7 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
         return st;
     }
     if (model_config_causal(&e->model->config))
-        model_identity_init(&e->identity, c.digest, engine_info(e->engine));
+        model_identity_init(&e->identity, c.precision.digest, engine_info(e->engine));
     model_drop_weights(e->model); /* the engine has packed its own */
     e->bytes = engine_info(e->engine)->weight_bytes + engine_info(e->engine)->workspace_bytes;
     if (model_config_causal(&e->model->config))

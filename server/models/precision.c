@@ -189,16 +189,17 @@ static enum status choose_alone(struct precision_choice *ret, const char *dir, e
     struct precision_choice c = {.precision = engine_precision_pays(stored, isa) ? stored : ENGINE_F32,
                                  .by = PRECISION_BY_FILES};
     struct precision_record r;
-    uint8_t digest[PRECISION_DIGEST_BYTES];
     bool found;
     enum status st = read_record(&r, &found, dir, err);
     if (st == OK && found)
-        st = precision_digest(digest, dir, err);
+        st = precision_digest(c.digest, dir, err);
     if (st != OK)
         return st;
-    c.is_outdated = found && memcmp(digest, r.digest, sizeof digest) != 0;
+    c.has_digest = found;
+    c.is_outdated = found && memcmp(c.digest, r.digest, sizeof c.digest) != 0;
     if (found && !c.is_outdated) {
-        c = (struct precision_choice){.precision = ENGINE_F32, .by = PRECISION_BY_RECORD};
+        c.precision = ENGINE_F32;
+        c.by = PRECISION_BY_RECORD;
         for (enum engine_precision p = ENGINE_F32 + 1; p < ENGINE_PRECISION_COUNT; p++) /* the narrower the faster */
             if (engine_precision_pays(p, isa) && precision_is_good(&r, p))
                 c.precision = p;

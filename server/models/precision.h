@@ -43,6 +43,8 @@ struct precision_choice {
     enum engine_precision precision;
     enum precision_reason by;
     bool is_outdated; /* there is a record, of other files, which therefore does not count */
+    bool has_digest;  /* of the model's files, which a record was compared with */
+    uint8_t digest[PRECISION_DIGEST_BYTES];
 };
 const char *precision_reason_word(enum precision_reason by);
 
