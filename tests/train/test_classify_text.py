@@ -10,7 +10,7 @@ from aft_train import classify_text, load
 from aft_train.check import check
 from aft_train.model_config import MIXERS, POOLINGS
 from aft_train.quality import text_accuracy
-from aft_train.texts import CorpusError, epoch_batches, padded, read_texts
+from aft_train.texts import CorpusError, epoch_batches, even_order, padded, read_texts
 
 TINY = ["--depth", "1", "--dim", "16", "--context", "64", "--batch", "8", "--threads", "1", "--warmup", "5",
         "--steps", "40", "--log-every", "20", "--evaluate-every", "40", "--train-dtype", "f32", "--lr", "1e-2"]
@@ -154,6 +154,17 @@ def test_an_epochs_batches_have_every_text_once_and_lengths_alike():
     assert {i for _ in range(9) for i in epoch_batches(lengths[:103], 10, rng).flatten().tolist()} == set(range(103))
 
 
+def test_even_labels_come_alike_often_and_no_text_much_oftener_than_another_of_its_label():
+    labels = np.repeat([0, 1, 2], [5, 40, 300])
+    order = even_order(labels, np.random.default_rng(5))
+    assert len(order) == 345
+    assert all(114 <= n <= 115 for n in np.bincount(labels[order]))
+    times = np.bincount(order, minlength=345)
+    assert set(times[:5]) <= {22, 23} and set(times[5:45]) <= {2, 3} and set(times[45:]) == {0, 1}
+    batches = epoch_batches(np.arange(345), 8, np.random.default_rng(6), order)
+    assert sorted(batches.flatten().tolist()) == sorted(order[:344].tolist())
+
+
 def test_parts_of_texts_are_as_long_as_their_share_says():
     """Sizes of a batch's texts, which are of about one length, stay so."""
     text, rng = np.arange(100, dtype=np.uint8), np.random.default_rng(1)
@@ -171,7 +182,8 @@ def test_parts_of_texts_are_as_long_as_their_share_says():
     [], ["--mixer", "simple-attention", "--no-scale", "--pooling", "mean"], ["--mixer", "sima", "--norm", "l2"],
     ["--mixer", "sima", "--norm", "none"], ["--mixer", "aft-conv", "--pooling", "class-token"],
     ["--mixer", "aft-simple"],
-    ["--share-value-query", "--share-layers", "--depth", "2"], ["--mixer", "attention", "--crop", "5"]],
+    ["--share-value-query", "--share-layers", "--depth", "2"],
+    ["--mixer", "attention", "--crop", "5", "--even-labels"]],
     ids=lambda options: " ".join(options) or "fastformer")
 def test_letters_are_told_apart_and_served(options, folder, tmp_path, aft):
     assert classify_text.main([str(folder), *TINY, *options, "--run", str(tmp_path / "run")]) == 0

@@ -20,10 +20,10 @@ from .model import Model
 from .model_config import MIXERS, POOLINGS, ModelConfig
 from .recipe import Recipe, TrainError, add_arguments, recipe_of, settle
 from .shape import add_options, block_options, mixer_of, settle_shape
-from .texts import epoch_batches, padded, read_texts, warn_of_long
+from .texts import epoch_batches, even_order, padded, read_texts, warn_of_long
 
 QUICK = dict(depth=2, dim=96, mixer="fastformer", heads=4, kernel=15, window=32, context=1024, pooling="attention",
-             dropout=0.1, crop=0)
+             dropout=0.1, crop=0, even_labels=False)
 PRESETS = {  # name -> (shape, recipe)
     "quick": (QUICK, Recipe(steps=1000, batch=32, lr=3e-3, warmup=100, decay=0.7, weight_decay=0.1, beta2=0.98,
                             ema=0.99)),
@@ -49,6 +49,8 @@ def parser(prog="aft-train classify-text"):
     group.add_argument("--pooling", choices=POOLINGS, help="what the head sees of the tokens")
     group.add_argument("--crop", type=int, metavar="N",
                        help="learn from parts of texts, of N bytes or more, begun anywhere; 0: from whole ones")
+    group.add_argument("--even-labels", action=argparse.BooleanOptionalAction,
+                       help="each label is learnt as often as the others, however many texts it has")
     add_options(group, MIXERS)
     add_arguments(p, PRESETS["quick"][1])
     return p
@@ -134,8 +136,9 @@ def train(args):
 
     @functools.lru_cache(maxsize=2)
     def epoch(number):
-        return epoch_batches([len(text) for text in source.texts], recipe.batch,
-                             np.random.default_rng([recipe.seed, number, 1]))
+        rng = np.random.default_rng([recipe.seed, number, 1])
+        return epoch_batches([len(text) for text in source.texts], recipe.batch, rng,
+                             even_order(source.labels, rng) if shape["even_labels"] else None)
 
     def batch(step):
         number, at = divmod(step, len(source) // recipe.batch)

@@ -115,9 +115,24 @@ def padded(texts):
     return x, lengths
 
 
-def epoch_batches(lengths, batch, rng, pool=50):
-    """Numbers of an epoch's texts, [batch] each, of about one length: sorted within `pool` batches of a shuffle."""
-    order = rng.permutation(len(lengths))[: len(lengths) // batch * batch]  # any may be left out
+def even_order(labels, rng):
+    """Numbers of as many texts as there are, in a random order, of which each label has as good as the same share: of
+    a label with few texts each comes several times, of one with many not all do."""
+    labels = np.asarray(labels)
+    classes = np.unique(labels)
+    share = -(-len(labels) // len(classes))
+    drawn = []
+    for number in classes:
+        own = np.flatnonzero(labels == number)
+        drawn += [rng.permutation(own) for _ in range(share // len(own))] + [rng.permutation(own)[: share % len(own)]]
+    return rng.permutation(np.concatenate(drawn))[: len(labels)]
+
+
+def epoch_batches(lengths, batch, rng, order=None, pool=50):
+    """Numbers of an epoch's texts, [batch] each, of about one length: sorted within `pool` batches of their order, by
+    default a shuffle."""
+    order = rng.permutation(len(lengths)) if order is None else order
+    order = order[: len(order) // batch * batch]  # any may be left out
     lengths = np.asarray(lengths)
     for i in range(0, len(order), pool * batch):
         part = order[i : i + pool * batch]
