@@ -1,15 +1,15 @@
 # Benchmarks: commands, never timed tests; included by the Makefile. tests/bench/RESULTS.md has what they said.
 
-.PHONY: deps-bench deps-peers bench bench-mixers bench-papers bench-http bench-beside bench-sessions bench-start bench-endless bench-builds bench-peers
+.PHONY: deps-bench deps-peers bench bench-mixers bench-papers bench-http bench-beside bench-sessions bench-start bench-endless bench-builds bench-peers bench-softmax
 
 DEPS_BENCH := libcmocka-dev python3 # the former for what tests/bench shares with the tests
 DEPS_PEERS := g++ python3-dev # torch.compile writes C++
-PEERS := onnx==1.23.2 onnxruntime==1.31.1
+PEERS := onnx==1.23.2 onnxruntime==1.31.1 gguf==0.19.0
 
 deps-bench: deps ## install what bench, bench-mixers, bench-http and bench-beside need as well
 	$(call install,$(DEPS_BENCH))
 
-deps-peers: deps-train ## install what bench-peers measures beside PyTorch as well
+deps-peers: deps-train ## install what bench-peers and bench-softmax need beside PyTorch as well
 	$(call install,$(DEPS_PEERS))
 	@.venv/bin/pip install $(PEERS)
 
@@ -55,3 +55,7 @@ bench-builds: deps-bench ## how fast the engine is beside that of OTHER=DIR, ano
 bench-peers: all ## aftd beside PyTorch, ONNX Runtime and OpenBLAS, some 8 minutes; PEERS_FLAGS=--quick takes 2
 	@$(PYTHON) -c 'import torch, onnx, onnxruntime' || echo "for what is missing of the peers: make deps-peers"
 	@PYTHONPATH=weights/train $(PYTHON) tests/bench/peers.py $(PEERS_FLAGS)
+
+bench-softmax: deps-peers ## softmax attention, of the model SOFTMAX=DIR, by llama.cpp's LLAMA_SERVER=PROGRAM, beside AFT by aftd (8 minutes)
+	+@$(BUILD) programs
+	@PYTHONPATH=weights/train $(PYTHON) tests/bench/softmax.py --softmax "$(SOFTMAX)" $(if $(LLAMA_SERVER),--llama-server "$(LLAMA_SERVER)") $(SOFTMAX_FLAGS)

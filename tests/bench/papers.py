@@ -151,16 +151,20 @@ def panel(found, left, title, unit, pick):
     return "".join(parts)
 
 
-def chart(path, texts, pictures):
-    which = (("time", "ms", lambda v: v[0]), ("memory", "MB", lambda v: v[1]))
-    kinds = [(found, kind) for found, kind in ((texts, "texts, bytes"), (pictures, "pictures, pixels a side")) if found]
-    panels = [panel(found, 380 * (2 * i + k), f"{kind}: {what}", unit, pick)
-              for i, (found, kind) in enumerate(kinds) for k, (what, unit, pick) in enumerate(which)]
-    legend = "".join(f'<text x="{20 + i % 4 * 160}" y="{320 + i // 4 * 18}" fill="{COLOURS[i]}">{mixer}</text>'
-                     for i, mixer in enumerate(MIXERS))
+def chart_of(path, of_panels, mixers=MIXERS):
+    """A file with panel() of each (found, title, unit, pick), and which line is which."""
+    panels = [panel(found, 380 * i, *about) for i, (found, *about) in enumerate(of_panels)]
+    legend = "".join(f'<text x="{20 + i % 4 * 160}" y="{320 + i // 4 * 18}" fill="{COLOURS[MIXERS.index(mixer)]}">'
+                     f"{mixer}</text>" for i, mixer in enumerate(mixers))
     Path(path).write_text(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {380 * len(panels)} 350" '
                           f'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="#fff"/>'
                           f'{"".join(panels)}{legend}</svg>\n')
+
+
+def chart(path, texts, pictures):
+    which = (("time", "ms", lambda v: v[0]), ("memory", "MB", lambda v: v[1]))
+    kinds = [(found, kind) for found, kind in ((texts, "texts, bytes"), (pictures, "pictures, pixels a side")) if found]
+    chart_of(path, [(found, f"{kind}: {what}", unit, pick) for found, kind in kinds for what, unit, pick in which])
 
 
 def main():
