@@ -1,5 +1,5 @@
 """Texts in languages, of packages made here."""
-import csv
+import json
 import random
 import subprocess
 
@@ -42,26 +42,26 @@ def cache(tmp_path, monkeypatch):
 
 
 def rows(path):
-    with open(path, newline="") as f:
-        return list(csv.reader(f, delimiter="\t"))
+    """(text, label) of each"""
+    return [(row["text"], row["label"]) for row in map(json.loads, path.read_text().splitlines())]
 
 
 def test_texts_are_learnt_and_held_out_by_package(tmp_path, cache):
     assert languages.main([str(tmp_path / "set"), "--cache", str(cache)]) == 0
-    table = {name: rows(tmp_path / "set" / f"{name}.tsv") for name in ("train", "valid", "test", "test-20", "packages")}
-    assert table["train"][0] == table["test"][0] == ["text", "label"]
-    of = lambda name, label: {text for text, has in table[name][1:] if has == label}
+    table = {name: rows(tmp_path / "set" / f"{name}.jsonl") for name in ("train", "valid", "test", "test-20")}
+    of = lambda name, label: {text for text, has in table[name] if has == label}
     assert of("train", "German") == set(GERMAN) and of("train", "English") == {ENGLISH[1]}  # the other is in both
     assert of("test", "German") == {"Ein dritter Satz, den niemand gelernt hat."}
     assert of("test", "English") == {"A third sentence that nobody has learnt."}
     assert all("function_" in text for text in of("train", "Python"))
     assert of("test", "Python") and all("other_" in text for text in of("test", "Python"))
-    assert table["valid"] == [["text", "label"]]
-    assert len(table["train"]) - 1 == 3 + len(of("train", "Python"))
+    assert table["valid"] == []
+    assert len(table["train"]) == 3 + len(of("train", "Python"))
     assert len(table["test-20"]) == len(table["test"])
-    for (short, label), (text, same) in zip(table["test-20"][1:], table["test"][1:]):
+    for (short, label), (text, same) in zip(table["test-20"], table["test"]):
         assert short in text and label == same and 17 <= len(short.encode()) <= 20
-    assert ["two", "1:2.0-3", "GPL-2+, MIT"] in table["packages"] and len(table["packages"]) == 4
+    packages = (tmp_path / "set" / "packages.tsv").read_text().splitlines()
+    assert "two\t1:2.0-3\tGPL-2+, MIT" in packages and len(packages) == 4
 
 
 def test_a_part_begins_with_a_word_and_ends_with_a_character():

@@ -33,7 +33,7 @@ def test_labels_are_the_values_and_no_expression_is_there_twice(tmp_path):
     assert listops.main([str(tmp_path / "l"), *SMALL]) == 0
     all_texts = []
     for name, count in (("train", 40), ("valid", 10), ("test", 10)):
-        texts = read_texts(tmp_path / "l" / f"{name}.tsv")
+        texts = read_texts(tmp_path / "l" / f"{name}.jsonl")
         assert len(texts) == count
         for text, label in zip(texts.texts, texts.labels):
             text = text.tobytes().decode()
@@ -66,7 +66,7 @@ def test_what_cannot_be_written_is_refused(wrong, wanted, tmp_path, capsys):
 
 def test_the_arenas_sizes_have_every_operator(tmp_path):
     assert listops.main([str(tmp_path / "l"), "--train", "12", "--valid", "0", "--test", "0"]) == 0
-    texts = [text.tobytes().decode() for text in read_texts(tmp_path / "l" / "train.tsv").texts]
+    texts = [text.tobytes().decode() for text in read_texts(tmp_path / "l" / "train.jsonl").texts]
     assert all(500 < len(text) < 2000 and set("><|+]") <= set(text) for text in texts)
 
 
@@ -77,9 +77,10 @@ def test_a_folder_that_is_there_stays_as_it_is(tmp_path, capsys):
 
 def test_mixers_are_compared_in_a_table_and_curves(tmp_path, capsys):
     assert listops.main([str(tmp_path / "l"), *SMALL]) == 0
-    arguments = [str(tmp_path / "l" / "train.tsv"), "--test", str(tmp_path / "l" / "test.tsv"), "--depth", "1", "--dim",
-                 "8", "--heads", "2", "--context", "32", "--batch", "4", "--steps", "4", "--evaluate-every", "2",
-                 "--log-every", "2", "--threads", "1", "--train-dtype", "f32", "--run", str(tmp_path / "runs")]
+    arguments = [str(tmp_path / "l" / "train.jsonl"), "--test", str(tmp_path / "l" / "test.jsonl"), "--depth", "1",
+                 "--dim", "8", "--heads", "2", "--context", "32", "--batch", "4", "--steps", "4",
+                 "--evaluate-every", "2", "--log-every", "2", "--threads", "1", "--train-dtype", "f32",
+                 "--run", str(tmp_path / "runs")]
     assert compare.main([*arguments, "--mixers", "attention,simple-attention"]) == 0
     told = (tmp_path / "runs" / "README.md").read_text().splitlines()
     assert "python -m aft_train.classify_text" in (tmp_path / "runs/attention/model/README.md").read_text()

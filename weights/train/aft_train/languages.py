@@ -1,8 +1,8 @@
 """Write texts in 47 languages as tables to classify, human and formal ones, of Debian 12: aft-train languages FOLDER.
 
-apt-get fetches 490 MB of them. FOLDER then has train.tsv, valid.tsv and test.tsv, test-20.tsv, which is 20 bytes
-of each text of test.tsv, and packages.tsv, which tells of each package its version and what of its licence is in its
-copyright file. Human languages are those of the manuals of GNOME's and MATE's programs, of LibreOffice and of
+apt-get fetches 490 MB of them. FOLDER then has train.jsonl, valid.jsonl and test.jsonl, test-20.jsonl, which is 20
+bytes of each text of test.jsonl, and packages.tsv, which tells of each package its version and what of its licence is
+in its copyright file. Human languages are those of the manuals of GNOME's and MATE's programs, of LibreOffice and of
 translated manual pages; formal ones are sources that packages ship. No package of the test is learnt, nor any text of
 it as a whole; a text that is there in two languages is in neither.
 """
@@ -20,10 +20,11 @@ import zlib
 from pathlib import Path
 
 from .corpus import new_folder
+from .texts import write_texts
 
 LEARNT, HELD_OUT, VALID_SHARE = 12000, 500, 0.02  # texts of a language at most; of those learnt, what watches the run
 SHORTEST, LONGEST, SOURCE = 24, 400, (60, 400)  # bytes of a sentence; of a text of a source
-SHORT = 20  # bytes of the texts of test-20.tsv
+SHORT = 20  # bytes of the texts of test-20.jsonl
 LICENCE_MOST = 120  # characters
 
 LANGUAGES = {
@@ -217,11 +218,12 @@ def write(folder, cache):
     for package in packages():
         version = fetched(package, cache).name.split("_")[1].replace("%3a", ":")
         told.append((package, version, licence(package, cache)))
-    for name, rows in {**tables(cache), "packages": told}.items():
-        with open(folder / f"{name}.tsv", "w", newline="", encoding="utf-8") as f:
-            out = csv.writer(f, delimiter="\t", lineterminator="\n")
-            out.writerows(rows if name == "packages" else [("text", "label"), *rows])
-        print(f"{name}.tsv: {len(rows):,} rows, crc32 {zlib.crc32((folder / f'{name}.tsv').read_bytes()):08x}")
+    with open(folder / "packages.tsv", "w", newline="", encoding="utf-8") as f:
+        csv.writer(f, delimiter="\t", lineterminator="\n").writerows(told)
+    for name, rows in tables(cache).items():
+        path = folder / f"{name}.jsonl"
+        write_texts(path, rows)
+        print(f"{path.name}: {len(rows):,} rows, crc32 {zlib.crc32(path.read_bytes()):08x}")
 
 
 def parser(prog="aft-train languages"):

@@ -14,6 +14,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from .corpus import new_folder
+from .texts import write_texts
 
 OPERATORS = {">": max, "<": min, "|": lambda values: int(statistics.median(values)),
              "+": lambda values: sum(values) % 10}
@@ -58,7 +59,7 @@ def expressions(rng, count, shortest, longest, deepest, arguments, seen):
 
 def parser(prog="aft-train listops"):
     p = argparse.ArgumentParser(prog=prog, description="Write ListOps as tables of texts and labels.")
-    p.add_argument("folder", help="a new folder, for train.tsv, valid.tsv and test.tsv")
+    p.add_argument("folder", help="a new folder, for train.jsonl, valid.jsonl and test.jsonl")
     for key, count in FILES.items():
         p.add_argument("--" + key, type=int, default=count, metavar="N", help=f"expressions of that file ({count})")
     for key, value, what in (("shortest", 500, "fewest bytes, less one"), ("longest", 2000, "most bytes, and one more"),
@@ -84,9 +85,7 @@ def main(argv=None, name="aft_train.listops"):
             for key in FILES:
                 rows = expressions(rng, getattr(args, key), args.shortest, args.longest, args.depth, args.arguments,
                                    seen)
-                with open(made / f"{key}.tsv", "w") as f:
-                    f.write("text\tlabel\n")
-                    f.writelines(f"{text}\t{value}\n" for text, value in rows)
+                write_texts(made / f"{key}.jsonl", ((text, str(value)) for text, value in rows))
     except (OSError, ValueError) as e:
         print(f"{name}: {folder}: {getattr(e, 'strerror', None) or e}", file=sys.stderr)
         return 2

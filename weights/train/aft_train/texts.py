@@ -74,6 +74,12 @@ def from_table(path, columns, half):
         print(f"{path}: of {cut} pairs a text has more than {half} bytes: only so many are seen", file=sys.stderr)
 
 
+def write_texts(path, rows):
+    """(text, label) -> a .jsonl that read_texts and aft evaluate take."""
+    with open(path, "w", encoding="utf-8") as f:
+        f.writelines(json.dumps({"text": text, "label": label}, ensure_ascii=False) + "\n" for text, label in rows)
+
+
 def read_texts(path, columns=("text", "label"), classes=None, half=None):
     """Texts of a folder or table. classes: those that there may be, in their order; None: what there is, sorted; half:
     of pairs, see from_table.
