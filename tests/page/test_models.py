@@ -4,7 +4,7 @@ import json
 from conftest import let_pass, stop_clock
 from playwright.sync_api import expect
 from test_key import give
-from test_page import SAMPLE, panel, status
+from test_page import CONV, SAMPLE, panel, status
 
 
 def with_states(states):
@@ -112,7 +112,7 @@ def test_a_model_that_is_being_loaded_is_waited_for(visit, start_daemon):
     expect(part.locator(".models .check")).to_have_text(
         ["cifar10-aft-conv (loaded when asked)", "cifar10-sima (loaded when asked)"])
     part.get_by_role("button", name="Sample").click()
-    expect(status(part)).to_contain_text("ship, 91 %")
+    expect(status(part)).to_contain_text(CONV)
     part = panel(page, "Write")
     part.get_by_role("button", name="Write").click()
     expect(status(part)).to_contain_text("300 bytes (maximum)")
