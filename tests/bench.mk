@@ -9,7 +9,7 @@ PEERS := onnx==1.23.2 onnxruntime==1.31.1 gguf==0.19.0
 deps-bench: deps ## install what bench, bench-mixers, bench-http and bench-beside need as well
 	$(call install,$(DEPS_BENCH))
 
-deps-peers: deps-train ## install what bench-peers and bench-softmax need beside PyTorch as well
+deps-peers: deps-train ## install what bench-peers and, but for llama-server, bench-softmax need as well
 	$(call install,$(DEPS_PEERS))
 	@.venv/bin/pip install $(PEERS)
 

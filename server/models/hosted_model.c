@@ -75,7 +75,7 @@ static enum status check_pictures(const struct hosted_model *e, const char *path
 /* What is in a model's files. */
 struct contents {
     struct model *model;
-    struct precision_choice precision; /* of a generating model with the digest */
+    struct precision_choice precision; /* its digest is there if the model generates */
 };
 
 /* What was read is to be freed even if this fails. */
@@ -86,8 +86,10 @@ static enum status read_once(struct contents *c, struct found_model *found, cons
     if (st == OK)
         st = precision_choose(&c->precision, s->precision, found->name, found->path, precision_stored(c->model), isa,
                               err);
-    if (st == OK && model_config_causal(&c->model->config) && !c->precision.has_digest)
+    if (st == OK && model_config_causal(&c->model->config) && !c->precision.has_digest) {
         st = precision_digest(c->precision.digest, found->path, err);
+        c->precision.has_digest = st == OK;
+    }
     return st;
 }
 

@@ -43,7 +43,7 @@ struct precision_choice {
     enum engine_precision precision;
     enum precision_reason by;
     bool is_outdated; /* there is a record, of other files, which therefore does not count */
-    bool has_digest;  /* of the model's files, which a record was compared with */
+    bool has_digest;  /* there is a record, of which it had to be seen whether it is of these files */
     uint8_t digest[PRECISION_DIGEST_BYTES];
 };
 const char *precision_reason_word(enum precision_reason by);

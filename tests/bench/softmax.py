@@ -4,16 +4,18 @@ memory of a stream.
 
     softmax.py --softmax MODEL_DIR [--aft MODEL_DIR] [--llama-server PROGRAM] [--past N ...] [--streams N ...]
 
-MODEL_DIR of --softmax is a text model with the mixer attention and the activation gelu_tanh, which llama.cpp knows as
-GPT-2 with 256 tokens; it gets the matrices in Q8_0 beside aftd's int8. First both say how 100 bytes of its f32 go on,
-which has to be the same. Then each serves its own model; both run all the while and take turns, each of which is BYTES
-bytes after the past for every stream, of which those count that come while all streams do. A past beyond what it was
-trained for gets positions that repeat: it costs what it costs, but the text is nothing.
+MODEL_DIR of --softmax is a text model of the same size with the mixer attention and the activation gelu_tanh, which
+llama.cpp knows as GPT-2 with 256 tokens. First both say how 100 bytes of it in f32 go on, which has to be the same.
+Then each serves its own model, llama.cpp its matrices in Q8_0 and aftd in int8, and they take turns: texts of so many
+bytes are continued in every stream, and what counts is what comes while all streams write. A past beyond what the
+softmax model was trained for gets positions that repeat: it costs what it costs, but the text is nothing.
 
 Needs what make deps-peers installs, and llama-server, as Debian's llama.cpp-tools has it.
 """
 import argparse
+import contextlib
 import json
+import os
 import re
 import selectors
 import socket
@@ -28,15 +30,16 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from aft_train import load
+from aft_train import ModelError, load
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from aftd_daemon import ROOT, Daemon
 from papers import chart_of
 
-BYTES, ROUNDS, GREEDY, START_S = 128, 5, 100, 120
+os.environ.pop("OMP_WAIT_POLICY", None)  # aft_train sets it, for itself: both servers wait as they do by default
+ROUNDS, GREEDY, LIMIT_S = 5, 100, 600
 STEP = 256  # llama.cpp's positions of a stream are a multiple of it
-TEXT = (ROOT / "weights/FORMAT.md").read_bytes().replace(b"\n", b" ")
+TEXT = (ROOT / "weights/FORMAT.md").read_bytes().replace(b"\n", b" ")  # ASCII, so that any part of it is a text
 
 
 def token_names():
@@ -102,7 +105,7 @@ def write_gguf(path, model, context, quantized):
 class Llama:
     """llama-server of a Model, written to `path`, with as many slots as streams of `context` positions."""
 
-    path, count = "/completion", re.compile(rb'"tokens":\[(\d)')
+    where, bytes = "/completion", 256
 
     def __init__(self, program, path, model, streams, context, quantized):
         self.log, self.biases = tempfile.NamedTemporaryFile("w+"), write_gguf(path, model, context, quantized)
@@ -110,12 +113,14 @@ class Llama:
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
+        exact = [] if quantized else ["--cache-type-k", "f32", "--cache-type-v", "f32"]
         self.process = subprocess.Popen(
             [program, "-m", path, "--host", "127.0.0.1", "--port", str(self.port), "-np", str(streams), "-c",
-             str(streams * context), "--threads", "2", "--no-webui"], stdout=self.log, stderr=self.log)
-        end = time.monotonic() + START_S
+             str(streams * context), "--threads", "2", "--no-webui", *exact], stdout=self.log, stderr=self.log)
+        end = time.monotonic() + LIMIT_S
         while not self.is_ready():
             if self.process.poll() is not None or time.monotonic() > end:
+                self.stop()
                 raise RuntimeError(Path(self.log.name).read_text()[-4000:])
             time.sleep(0.1)
 
@@ -127,60 +132,88 @@ class Llama:
 
     def body(self, prompt, slot, count, **more):
         return {"prompt": list(prompt), "id_slot": slot, "n_predict": count, "cache_prompt": True, "ignore_eos": True,
-                "logit_bias": self.biases, "return_tokens": True, **more}
+                "logit_bias": self.biases, "samplers": ["temperature"], "temperature": 1, **more}
+
+    @staticmethod
+    def written(lines, _):
+        """How many bytes a stream has after these lines of events, of those before which it had `_`."""
+        return max(map(int, re.findall(rb'"tokens_predicted":(\d+)', lines)), default=0)
 
     def stop(self):
-        self.process.terminate()
+        self.process.kill()
         self.process.wait()
 
 
 class Aftd:
-    """aftd with one model."""
+    """aftd with one model. Prompts are fed in passes as large as llama.cpp's."""
 
-    path, count = "/generate", re.compile(rb'"text":".*?"tokens":(\d+)')
+    where, bytes = "/generate", 2048
 
-    def __init__(self, model, streams, precision="auto"):
+    def __init__(self, model, streams, precision="int8"):
         self.daemon = Daemon("--models-dir=off", f"--model={model}", f"--streams-max={streams}", "--threads=2",
-                             f"--precision={precision}")
+                             f"--precision={precision}", "--pass-rows-max=2048", f"--timeout-ms={1000 * LIMIT_S}",
+                             f"--timeout-ms-max={1000 * LIMIT_S}")
         self.port, self.stop = self.daemon.port, self.daemon.stop
         self.stream_mb = float(re.search(r"streams of ([\d.]+) MB", self.daemon.said())[1])
 
     def body(self, prompt, _, count, **more):
         return {"prompt": prompt.decode(), "max_tokens": count, **more}
 
+    @staticmethod
+    def written(lines, before):
+        return before + sum(map(int, re.findall(rb'"text":.*?"tokens":(\d+)', lines)))
+
 
 def answer(server, body):
-    request = urllib.request.Request(f"http://127.0.0.1:{server.port}{server.path}", json.dumps(body).encode(),
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}{server.where}", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
     with urllib.request.urlopen(request) as told:
         return json.loads(told.read())
 
 
+class Stream:
+    """One answer as it comes."""
+
+    def __init__(self, server, body):
+        self.server, self.rest, self.bytes, self.ended = server, b"", 0, False
+        self.socket = socket.create_connection(("127.0.0.1", server.port))
+        self.socket.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: "
+                            b"application/json\r\nContent-Length: %d\r\n\r\n%s"
+                            % (server.where.encode(), len(body), body))
+
+    def read(self):
+        told = self.socket.recv(1 << 16)
+        lines, end, self.rest = (self.rest + told).rpartition(b"\n")
+        if lines.startswith(b"HTTP/1.1 ") and not lines.startswith(b"HTTP/1.1 200 "):
+            raise RuntimeError((lines + end + self.rest).decode(errors="replace"))
+        self.bytes = max(self.bytes, self.server.written(lines, self.bytes))
+        self.ended = not told
+
+
 def rate(server, prompts):
-    """Bytes a second of all streams together, while all of them run."""
-    chosen, counts, first, before = selectors.DefaultSelector(), [0] * len(prompts), None, 0
-    connections = []
-    for i, prompt in enumerate(prompts):
-        body = json.dumps(server.body(prompt, i, BYTES, stream=True)).encode()
-        connections.append(socket.create_connection(("127.0.0.1", server.port)))
-        connections[-1].sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                                b"Content-Length: %d\r\n\r\n%s" % (server.path.encode(), len(body), body))
-        chosen.register(connections[-1], selectors.EVENT_READ, i)
-    try:
-        while True:
-            for key, _ in chosen.select(START_S):
-                told = key.fileobj.recv(1 << 16)
-                if not told:
-                    raise RuntimeError("a stream broke")
-                counts[key.data] += sum(int(n) if server.path == Aftd.path else 1 for n in server.count.findall(told))
-            now = time.monotonic()
-            if max(counts) >= BYTES - 8:
-                return (sum(counts) - before) / (now - first) if first else 0.0
-            if first is None and min(counts) > 0:
-                first, before = now, sum(counts)
-    finally:
-        for connection in connections:
-            connection.close()
+    """Bytes a second of all streams together, while all of them write; all are then read to their ends."""
+    first = last = None  # (time, bytes)
+    with contextlib.ExitStack() as stack, selectors.DefaultSelector() as chosen:
+        streams = [Stream(server, json.dumps(server.body(prompt, i, server.bytes, stream=True)).encode())
+                   for i, prompt in enumerate(prompts)]
+        for stream in streams:
+            stack.enter_context(stream.socket)
+            chosen.register(stream.socket, selectors.EVENT_READ, stream)
+        while chosen.get_map():
+            ready = chosen.select(LIMIT_S)
+            if not ready:
+                raise RuntimeError(f"nothing came for {LIMIT_S} s")
+            for key, _ in ready:
+                key.data.read()
+                if key.data.ended:
+                    chosen.unregister(key.fileobj)
+            if last is None and min(stream.bytes for stream in streams) > 0:
+                now = time.monotonic(), sum(stream.bytes for stream in streams)
+                first = first or now
+                last = now if max(stream.bytes for stream in streams) >= server.bytes - 8 else None
+    if last is None or last == first:
+        raise RuntimeError("the streams did not write all at a time")
+    return (last[1] - first[1]) / (last[0] - first[0])
 
 
 def prompts_of(past, streams):
@@ -190,17 +223,26 @@ def prompts_of(past, streams):
 
 def compare_texts(args, model, parent):
     """Raises RuntimeError where llama.cpp and aftd go on differently, both in f32, at temperature 0."""
-    said, prompt = [], TEXT[:64]
-    for server in (Llama(args.llama_server, parent / "f32.gguf", model, 1, model.config.context, False),
-                   Aftd(args.softmax, 1, "f32")):
+    said, prompt, context = [], TEXT[:64], model.config.context
+    for start in (lambda: Llama(args.llama_server, parent / "f32.gguf", model, 1, context, False),
+                  lambda: Aftd(args.softmax, 1, "f32")):
+        server = start()
         try:
-            told = answer(server, server.body(prompt, 0, GREEDY, temperature=0))
+            told = answer(server, server.body(prompt, 0, GREEDY) | {"temperature": 0})
             said.append(told["content"] if "content" in told else told["text"])
         finally:
             server.stop()
     if said[0] != said[1]:
         raise RuntimeError(f"llama.cpp says {said[0]!r}\naftd says      {said[1]!r}")
     print(f"{GREEDY} bytes of both in f32 at temperature 0 are the same: {said[0]!r}\n")
+
+
+def models_of(args):
+    """The softmax Model. Raises ModelError where the two are not of one size."""
+    sizes = [(m.config.depth, m.config.dim, m.config.mlp_ratio) for m in map(load, (args.softmax, args.aft))]
+    if sizes[0] != sizes[1]:
+        raise ModelError(f"{args.softmax} has depth, dim and mlp_ratio {sizes[0]}, expected {sizes[1]} as {args.aft}")
+    return load(args.softmax)
 
 
 def main():
@@ -212,7 +254,7 @@ def main():
     p.add_argument("--streams", type=int, nargs="+", default=[1, 64], metavar="N")
     p.add_argument("--chart", default="build/softmax.svg", metavar="FILE")
     args = p.parse_args()
-    model, found = load(args.softmax), {}
+    model, found = models_of(args), {}
     with tempfile.TemporaryDirectory() as parent:
         parent = Path(parent)
         compare_texts(args, model, parent)
@@ -220,21 +262,19 @@ def main():
               "MB a stream | aftd / llama.cpp, median (worst) |\n" + "| ---: " * 7 + "|")
         for streams in args.streams:
             for past in args.past:
-                prompts, context = prompts_of(past, streams), -(-(past + BYTES) // STEP) * STEP
-                servers = [Llama(args.llama_server, parent / "q8.gguf", model, streams, context, True),
-                           Aftd(args.aft, streams)]
-                try:
-                    rates = [[rate(server, prompts) for server in servers] for _ in range(ROUNDS + 1)][1:]
-                finally:
-                    for server in servers:
-                        server.stop()
-                llama, aftd = ([r[i] for r in rates] for i in (0, 1))
-                ratios = [b / a for a, b in rates]
-                for name, values in (("attention", llama), ("aft-conv", aftd)):
-                    found.setdefault(streams, {}).setdefault(name, {})[past] = statistics.median(values)
-                print(f"| {past:,} | {streams} | {statistics.median(llama):,.0f} | {servers[0].stream_mb:.2f} | "
-                      f"{statistics.median(aftd):,.0f} | {servers[1].stream_mb:.2f} | {statistics.median(ratios):.1f} "
-                      f"({min(ratios):.1f}) |", flush=True)
+                prompts, context = prompts_of(past, streams), -(-(past + Llama.bytes) // STEP) * STEP
+                with contextlib.ExitStack() as stack:
+                    llama = Llama(args.llama_server, parent / "q8.gguf", model, streams, context, True)
+                    stack.callback(llama.stop)
+                    aftd = Aftd(args.aft, streams)
+                    stack.callback(aftd.stop)
+                    # The first round has llama.cpp read the prompts, which it keeps.
+                    pairs = [(rate(llama, prompts), rate(aftd, prompts)) for _ in range(ROUNDS + 1)][1:]
+                rates, ratios = [statistics.median(of) for of in zip(*pairs)], [b / a for a, b in pairs]
+                for name, value in zip(("attention", "aft-conv"), rates):
+                    found.setdefault(streams, {}).setdefault(name, {})[past] = value
+                print(f"| {past:,} | {streams} | {rates[0]:,.0f} | {llama.stream_mb:.2f} | {rates[1]:,.0f} | "
+                      f"{aftd.stream_mb:.2f} | {statistics.median(ratios):.1f} ({min(ratios):.1f}) |", flush=True)
     chart_of(args.chart, [(of, f"{streams} stream{'s' * (streams > 1)}, by bytes of past: bytes/s", "B/s", lambda v: v)
                           for streams, of in found.items()], ("attention", "aft-conv"))
     print(f"\n{args.chart}")

@@ -5,6 +5,7 @@ standard library alone."""
 
 import argparse
 import http.client
+import os
 import pathlib
 import re
 import statistics
@@ -13,6 +14,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 JSON = {"Content-Type": "application/json"}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("AFTD_")}
 REQUESTS = {  # what is asked first -> path, body, head
     "a byte of text": ("/generate", b'{"max_tokens": 1}', JSON),
     "a text's label": ("/classify", b'{"text": "int main(void)"}', JSON),
@@ -24,11 +26,14 @@ def started(program, models, path, body, head):
     """(milliseconds from the start to the whole of the first answer, MB of memory of the process's own then)"""
     then = time.monotonic()
     daemon = subprocess.Popen([program, "--models-dir", models, "--listen-port=0", "--admin-address=off",
-                               "--metrics-address=off"], stderr=subprocess.PIPE, text=True)
+                               "--metrics-address=off"], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
     try:
-        for line in daemon.stderr:
-            if found := re.search(r"listening on http://127\.0\.0\.1:(\d+)", line):
-                break
+        said, found = "", None
+        while not found:
+            line = daemon.stderr.readline()
+            said += line
+            found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", line)
+            assert line, f"{program} does not listen:\n{said}"
         connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
         connection.request("POST", path, body, head)
         answer = connection.getresponse()

@@ -155,13 +155,13 @@ def test_an_epochs_batches_have_every_text_once_and_lengths_alike():
 
 
 def test_even_labels_come_alike_often_and_no_text_much_oftener_than_another_of_its_label():
-    labels = np.repeat([0, 1, 2], [5, 40, 300])
+    labels = np.repeat([0, 1, 2], [5, 40, 301])
     order = even_order(labels, np.random.default_rng(5))
-    assert len(order) == 345
-    assert all(114 <= n <= 115 for n in np.bincount(labels[order]))
-    times = np.bincount(order, minlength=345)
-    assert set(times[:5]) <= {22, 23} and set(times[5:45]) <= {2, 3} and set(times[45:]) == {0, 1}
-    batches = epoch_batches(np.arange(345), 8, np.random.default_rng(6), order)
+    assert len(order) == 346
+    assert sorted(np.bincount(labels[order])) in ([114, 116, 116], [115, 115, 116])
+    times = np.bincount(order, minlength=346)
+    assert set(times[:5]) <= {22, 23, 24} and set(times[5:45]) <= {2, 3} and set(times[45:]) == {0, 1}
+    batches = epoch_batches(np.arange(346), 8, np.random.default_rng(6), order)
     assert sorted(batches.flatten().tolist()) == sorted(order[:344].tolist())
 
 

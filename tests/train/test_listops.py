@@ -1,5 +1,6 @@
 """ListOps and what compares mixers on it."""
 import random
+import subprocess
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_a_folder_that_is_there_stays_as_it_is(tmp_path, capsys):
     assert "exists, expected a new name" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
-def test_mixers_are_compared_in_a_table_and_curves(tmp_path, capsys):
+def test_mixers_are_compared_in_a_table_and_curves(tmp_path, capsys, aft):
     assert listops.main([str(tmp_path / "l"), *SMALL]) == 0
     arguments = [str(tmp_path / "l" / "train.jsonl"), "--test", str(tmp_path / "l" / "test.jsonl"), "--depth", "1",
                  "--dim", "8", "--heads", "2", "--context", "32", "--batch", "4", "--steps", "4",
@@ -88,6 +89,7 @@ def test_mixers_are_compared_in_a_table_and_curves(tmp_path, capsys):
     assert [row[0] for row in rows] == ["| attention", "| simple-attention"]
     assert all(sum("% right" in cell for cell in row) == 3 for row in rows)  # held out, test, baseline
     assert (tmp_path / "runs" / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    subprocess.run([aft, "evaluate", tmp_path / "runs/attention/model", tmp_path / "l" / "test.jsonl"], check=True)
     before = (tmp_path / "runs" / "attention" / "checkpoint.pt").stat().st_mtime_ns
     assert compare.main([*arguments, "--mixers", "attention,simple-attention"]) == 0
     assert (tmp_path / "runs" / "attention" / "checkpoint.pt").stat().st_mtime_ns == before

@@ -33,6 +33,28 @@ static void buffers_are_zeroed_and_apart(void **state)
     workspace_clear(&w);
 }
 
+/* From large pages on, where an allocation is aligned by hand: also in memory that was somebody's before. */
+static void large_ones_begin_a_large_page_and_are_zeroed(void **state)
+{
+    enum { BYTES = 3 << 20, LARGE_PAGE = 2 << 20 };
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct workspace w;
+        uint8_t *small, *large;
+        workspace_init(&w);
+        workspace_note(&w, &small, 1, 1);
+        workspace_note(&w, &large, BYTES, 1);
+        assert_int_equal(workspace_take(&w, NULL), OK);
+        assert_int_equal((uintptr_t)small % LARGE_PAGE, 0);
+        assert_ptr_equal(large, small + LINE);
+        for (size_t k = 0; k < BYTES; k++)
+            if (large[k] != 0)
+                fail_msg("byte %zu is %u", k, large[k]);
+        memset(large, 0xff, BYTES);
+        workspace_clear(&w);
+    }
+}
+
 /* Wherever among the buffers it is asked for. */
 static void more_bytes_than_can_be_counted_are_refused(void **state)
 {
@@ -59,6 +81,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_are_zeroed_and_apart),
+        cmocka_unit_test(large_ones_begin_a_large_page_and_are_zeroed),
         cmocka_unit_test(more_bytes_than_can_be_counted_are_refused),
     };
     return cmocka_run_group_tests_name("workspace", tests, NULL, NULL);

@@ -131,10 +131,15 @@ static void weights_kept_in_bf16_are_multiplied_in_it(void **state)
         assert_int_equal(got.precision, ENGINE_BF16);
     }
     assert_int_equal(got.by, PRECISION_BY_FILES);
+    assert_false(got.has_digest);
     record(true, 1.8, 1.9, 1.9);
     assert_int_equal(precision_choose(&got, "auto", "a", dir, ENGINE_BF16, best, NULL), OK);
     assert_int_equal(got.precision, ENGINE_F32);
     assert_int_equal(got.by, PRECISION_BY_RECORD);
+    uint8_t digest[PRECISION_DIGEST_BYTES];
+    assert_int_equal(precision_digest(digest, dir, NULL), OK);
+    assert_true(got.has_digest);
+    assert_memory_equal(got.digest, digest, sizeof digest);
 }
 
 static void most_of_the_weights_count(void **state)

@@ -1,11 +1,12 @@
 """precision.json of a finished model: what bf16 and int8 cost in quality, as `aft check-precision` measures it."""
-import json
+import contextlib
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 from .recipe import TrainError
+from .texts import write_texts as write_table
 
 STDERR = 2
 
@@ -37,12 +38,12 @@ def write_text(folder, data):
 
 def write_texts(folder, texts):
     """Those of the Texts that are UTF-8, as lines of a file."""
-    with open(folder / "held-out.jsonl", "w") as f:
+    def rows():
         for text, label in zip(texts.texts, texts.labels):
-            try:
-                f.write(json.dumps({"text": text.tobytes().decode(), "label": texts.classes[label]}) + "\n")
-            except UnicodeDecodeError:
-                continue
+            with contextlib.suppress(UnicodeDecodeError):
+                yield text.tobytes().decode(), texts.classes[label]
+
+    write_table(folder / "held-out.jsonl", rows())
     return folder / "held-out.jsonl"
 
 

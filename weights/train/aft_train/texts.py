@@ -138,7 +138,7 @@ def epoch_batches(lengths, batch, rng, order=None, pool=50):
     """Numbers of an epoch's texts, [batch] each, of about one length: sorted within `pool` batches of their order, by
     default a shuffle."""
     order = rng.permutation(len(lengths)) if order is None else order
-    order = order[: len(order) // batch * batch]  # any may be left out
+    order = order[: len(order) // batch * batch].copy()  # any may be left out
     lengths = np.asarray(lengths)
     for i in range(0, len(order), pool * batch):
         part = order[i : i + pool * batch]
