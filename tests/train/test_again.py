@@ -1,6 +1,7 @@
 """Models trained again by their cards."""
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,3 +103,13 @@ def test_teachers_are_made_before_those_they_taught_or_taken_as_they_are(model, 
     assert run(card.parent, "--data", "data", "--run", "runs") == 0
     want, got = (load(folder).state_dict() for folder in (card.parent, tmp_path / "runs" / "taught" / "model"))
     assert all(np.array_equal(want[tensor], got[tensor]) for tensor in want)
+
+
+def test_what_a_run_begins_from_is_where_it_was_made_or_lies():
+    commands = [["pictures", "x", "--run", "a"], ["pictures", "x", "--init", "a/model", "--run", "b"],
+                ["pictures", "x", "--init", "models/z", "--out", "m"]]
+    folder, here = Path("/runs/m"), Path("/here")
+    assert again.planned(commands, folder, here, "again") == [
+        (["pictures", "x"], folder / "before-1"),
+        (["pictures", "x", "--init", "/runs/m/before-1/model"], folder / "before-2"),
+        (["pictures", "x", "--init", "/here/models/z"], folder)]

@@ -27,8 +27,8 @@ def section(card, title):
 
 
 def commands_of(card):
-    """[verb, argument, ...] of each command that a card says the model was trained by: those that made its teachers,
-    and in the end its own. Raises ValueError."""
+    """[verb, argument, ...] of each command that a card says the model was trained by: those that made its teachers or
+    what it began from, and in the end its own. Raises ValueError."""
     modules = {f"python -m aft_train.{VERBS[verb][0]}": verb for verb in TRAINERS}  # as older cards name them
     commands = []
     for line in (line for line in section(card, "Training") if line.startswith("    ")):
@@ -47,20 +47,22 @@ def commands_of(card):
 def planned(commands, folder, here, name):
     """Commands of a card as they are to be run: [([verb, argument, ...], the run's folder), ...], the last the model's.
 
-    Each has a run of its own, in or below `folder`. A teacher that one of them makes is taken from there; others are
-    where the card says, as seen from `here`.
+    Each has a run of its own, in or below `folder`. A teacher or beginning that one of them makes is taken from there;
+    others are where the card says, as seen from `here`.
     """
     p = argparse.ArgumentParser(prog=name, add_help=False, allow_abbrev=False)
-    for option in ("--run", "--out", "--aft"):
+    for option in ("--run", "--out", "--aft", "--init"):
         p.add_argument(option)
     p.add_argument("--teacher", nargs="+", default=[])
     made, plan = {}, []
+    found = lambda model: str(made.get(Path(model), here / model))
     for i, command in enumerate(commands, 1):
-        at = folder if i == len(commands) else folder / f"teacher-{i}"
+        at = folder if i == len(commands) else folder / f"before-{i}"
         said, rest = p.parse_known_args(command)
-        teachers = [str(made.get(Path(teacher), here / teacher)) for teacher in said.teacher]
         made[Path(said.out or Path(said.run or "", "model"))] = at / "model"
-        plan.append(([*rest, *(["--teacher"] * bool(teachers)), *teachers], at))
+        others = {"--teacher": said.teacher, "--init": [said.init] if said.init else []}
+        plan.append(([*rest, *(word for option, models in others.items() if models
+                               for word in (option, *map(found, models)))], at))
     return plan
 
 
@@ -92,7 +94,7 @@ def parser(prog="aft-train again"):
     p = argparse.ArgumentParser(prog=prog, description="Train models again by the commands in their cards.")
     p.add_argument("models", nargs="+", metavar="MODEL_DIR", help="models whose README.md is a card of aft-train's")
     p.add_argument("--data", metavar="FOLDER", default=".", help="where the files are that the commands name, but "
-                   "for teachers, whose folders are named as from here (.)")
+                   "for models, whose folders are named as from here (.)")
     p.add_argument("--run", metavar="FOLDER", required=True, help="a run of each, by its name, and the new models")
     return p
 
