@@ -1,7 +1,7 @@
 /* workspace.h - all of an engine's memory as one allocation: first every buffer's size is noted, then one call takes
- * the memory and sets the pointers. Each buffer is aligned to a cache line and zeroed; a large allocation by the kernel,
- * page by page as it is first touched: to clear all of it took two thirds of a daemon's start, and much of it is for
- * batches and streams that may never come. */
+ * the memory and sets the pointers. Each buffer is aligned to a cache line and zeroed; a large allocation by the
+ * kernel, page by page as it is first touched: to clear all of it took two thirds of a daemon's start, and much of it
+ * is for batches and streams that may never come. */
 #ifndef ENGINE_CORE_WORKSPACE_H
 #define ENGINE_CORE_WORKSPACE_H
 

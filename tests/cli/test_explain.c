@@ -67,11 +67,11 @@ static void views_are_written_where_they_shall_be(void **state)
         {{conv, cat, "--view=keys", "--layer=1", "--head=15", "--side=64"}, 64, 64},
         {{sima, cat, "--view", "tokens", "--head", "3"}, 512, 512},
         {{conv, PICTURES_DIR "landscape.jpg"}, 512, 342},
-        {{conv, "--view", "biases"}, 307, 459},
-        {{conv, cat, "--layer", "each", "--head", "each"}, 283, 423},
+        {{conv, "--view", "biases"}, 451, 339},
+        {{conv, cat, "--layer", "each", "--head", "each"}, 435, 327},
         {{"tests/data/golden/image-aft-full-class-token", "--view", "biases", "--row", "3"}, 495, 495},
         {{conv, PICTURES_DIR "landscape.jpg", "--size=64x128", "--side=640"}, 640, 427},
-        {{conv, cat, "--view", "biases"}, 307, 459},
+        {{conv, cat, "--view", "biases"}, 451, 339},
         {{text, "--view=biases"}, 486, 213},
     };
     (void)state;
@@ -118,7 +118,7 @@ static void mistakes_are_named(void **state)
          "",
          "values; expected at most 4194304"},
         {"layer", {"explain", conv, cat, "-o", "x", "--layer", "6"}, NULL, 2, "", "whole number from 0 to 5"},
-        {"head", {"explain", conv, cat, "-o", "x", "--head", "16"}, NULL, 2, "", "whole number from 0 to 15"},
+        {"head", {"explain", conv, cat, "-o", "x", "--head", "32"}, NULL, 2, "", "whole number from 0 to 31"},
         {"side", {"explain", conv, cat, "-o", "x", "--side", "9999"}, NULL, 2, "", "from 16 to 2048"},
         {"size", {"explain", conv, cat, "-o", "x", "--size", "4"}, NULL, 1, "", "expected native, or HxW"},
         {"a text model", {"explain", text, cat, "-o", "x"}, NULL, 1, "", "is a model for text-generation"},

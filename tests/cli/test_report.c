@@ -49,12 +49,12 @@ static const struct {
     {"a shipped classifier",
      "weights/models/cifar10-aft-conv",
      {"task                           image-classification\n",
-      "mixer                          {\"type\": \"aft-conv\", ", ", \"heads\": 16, \"kernel\": [5, 5]}\n",
+      "mixer                          {\"type\": \"aft-conv\", ", ", \"heads\": 32, \"kernel\": [5, 5]}\n",
       "blocks                         6\n", "dim                            128\n",
       "hidden                         512\n", "size                           [32, 32]\n",
       "patch                          [4, 4]\n", "classes                        10\n",
-      "parameters                     1113354\n", "linear_macs                    70386944\n",
-      "mixing_macs                    1431552\n"}}, /* 6 blocks * 64 tokens * (128 + 25 taps * (128 + 16)) */
+      "parameters                     1128330\n", "linear_macs                    71173376\n",
+      "mixing_macs                    1585152\n"}}, /* 6 blocks * 64 tokens * (128 + 25 taps * (128 + 32)) */
     {"softmax attention over a text",
      "tests/data/golden/text-attention",
      {"mixing_macs                    294912\n"}}, /* 2 blocks * 2 * 48 * 48 tokens * 32 */

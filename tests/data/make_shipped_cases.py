@@ -57,9 +57,11 @@ def write_header():
     with lzma.open("tests/data/enwik8-held-out.xz") as f:
         unseen = f.read(UNSEEN)
     fox = b"The quick brown fox jumps over the lazy dog. " * 14
+    cat, gray = (top_five(image, f"tests/data/images/{name}.jpg") for name in ("small-32", "gray"))
     values = {
-        "CAT_IS": top_five(image, "tests/data/images/small-32.jpg"),
-        "GRAY_IS": top_five(image, "tests/data/images/gray.jpg"),
+        **{f"{name}_{what}": value for name, lines in (("CAT", cat), ("GRAY", gray)) for what, value in (
+            ("IS", lines), ("BEST", lines.split("\n")[0]), ("TWO", "\t".join(lines.split("\n")[:2])),
+            ("LABEL", lines.split()[1]))},
         "HISTORY_GOES_ON": greedy(text, b"The history of ", 39),
         "NOTHING_GOES_ON": greedy(text, b"", 24),
         "FOX_BITS": text.bits_per_byte(fox[:630]),

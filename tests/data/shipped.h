@@ -2,8 +2,14 @@
 #ifndef TESTS_DATA_SHIPPED_H
 #define TESTS_DATA_SHIPPED_H
 
-#define SHIPPED_CAT_IS "0.5171\tbird\n0.1625\tcat\n0.1151\tfrog\n0.0699\tairplane\n0.0372\tdog\n"
-#define SHIPPED_GRAY_IS "0.8009\tcat\n0.0609\tdeer\n0.0291\tdog\n0.0218\thorse\n0.0169\tairplane\n"
+#define SHIPPED_CAT_IS "0.2925\tdeer\n0.2712\tcat\n0.1690\tbird\n0.1336\tairplane\n0.0630\tfrog\n"
+#define SHIPPED_CAT_BEST "0.2925\tdeer"
+#define SHIPPED_CAT_TWO "0.2925\tdeer\t0.2712\tcat"
+#define SHIPPED_CAT_LABEL "deer"
+#define SHIPPED_GRAY_IS "0.3501\tdeer\n0.3024\tbird\n0.2852\tcat\n0.0288\tdog\n0.0225\thorse\n"
+#define SHIPPED_GRAY_BEST "0.3501\tdeer"
+#define SHIPPED_GRAY_TWO "0.3501\tdeer\t0.3024\tbird"
+#define SHIPPED_GRAY_LABEL "deer"
 #define SHIPPED_HISTORY_GOES_ON "the [[Alaska Park]] in [[1999]]. The [["
 #define SHIPPED_NOTHING_GOES_ON "* [[Art of the Art]]\n* ["
 #define SHIPPED_FOX_BITS 2.780377

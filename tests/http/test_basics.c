@@ -75,7 +75,7 @@ static void the_list_tells_what_a_model_costs(void **state)
                                  &state_bytes, "macs_per_picture", &macs, "mixer_macs_per_picture", &mixing),
                      0);
     assert_string_equal(mixer, "aft-conv");
-    assert_true(state_bytes == 0 && macs == 70386944 && mixing == 1431552);
+    assert_true(state_bytes == 0 && macs == 71173376 && mixing == 1585152);
     assert_int_equal(json_unpack(text, "{s:s, s:I, s:I, s:I}", "mixer", &mixer, "state_bytes_per_stream", &state_bytes,
                                  "macs_per_token", &token, "mixer_macs_per_token", &token_mixing),
                      0);

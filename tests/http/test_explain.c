@@ -277,9 +277,9 @@ static void biases_need_no_picture(void **state)
         const char *path, *layer, *head;
         uint32_t width, height;
     } cases[] = {
-        /* A layer's 16 heads in two rows; cells of 7 pixels, gaps of 3. */
-        {"/explain?model=cifar10-aft-conv&view=biases", "each", "each", 3 + 8 * 38, 3 + 12 * 38},
-        {"/explain?model=cifar10-aft-conv&view=biases&layer=5", "5", "each", 3 + 4 * 123, 3 + 4 * 123},
+        /* A layer's 32 heads in two rows; cells of 5 pixels, gaps of 3. */
+        {"/explain?model=cifar10-aft-conv&view=biases", "each", "each", 3 + 16 * 28, 3 + 12 * 28},
+        {"/explain?model=cifar10-aft-conv&view=biases&layer=5", "5", "each", 3 + 6 * 83, 3 + 6 * 83},
         {"/explain?model=cifar10-aft-conv&view=biases&layer=5&head=3&side=58", "5", "3", 57, 57},
         {"/explain?model=conv-k15-wider-than-grid&view=biases&side=128", "each", "each", 1 + 6 * 16, 1 + 6 * 16},
         {"/explain?model=enwik8-aft-local&view=biases&layer=each", "each", "0", 6 + 32 * 15, 3 + 6 * 35},
