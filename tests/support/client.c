@@ -257,13 +257,10 @@ bool reply_is_late(struct reply *r, json_t *fields)
 
 /* ---- metrics --------------------------------------------------------------------------------------------------- */
 
-double client_metric(const struct daemon *d, const char *series)
+static double metric_in(const char *metrics, const char *series)
 {
-    struct reply r;
     double sum = 0;
-    client_get(d, "/metrics", &r);
-    assert_int_equal(r.status, 200);
-    for (const char *line = r.body; line != NULL && *line != '\0';) {
+    for (const char *line = metrics; line != NULL && *line != '\0';) {
         const size_t length = strcspn(line, "\n");
         if (strncmp(line, series, strlen(series)) == 0) {
             const char *value = line + length;
@@ -273,8 +270,24 @@ double client_metric(const struct daemon *d, const char *series)
         }
         line = line[length] == '\n' ? line + length + 1 : NULL;
     }
-    reply_clear(&r);
     return sum;
+}
+
+void client_metrics(const struct daemon *d, const char *const series[], double values[], size_t n)
+{
+    struct reply r;
+    client_get(d, "/metrics", &r);
+    assert_int_equal(r.status, 200);
+    for (size_t i = 0; i < n; i++)
+        values[i] = metric_in(r.body, series[i]);
+    reply_clear(&r);
+}
+
+double client_metric(const struct daemon *d, const char *series)
+{
+    double value;
+    client_metrics(d, &series, &value, 1);
+    return value;
 }
 
 int64_t client_await_metric(const struct daemon *d, const char *series, double value, long limit_ms)

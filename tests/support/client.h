@@ -55,6 +55,8 @@ bool reply_is_late(struct reply *r, json_t *fields);
 
 /* The sum of the series at /metrics whose text before the value begins with `series`; 0 if there is none. */
 double client_metric(const struct daemon *d, const char *series);
+/* Of each of several, at one moment. */
+void client_metrics(const struct daemon *d, const char *const series[], double values[], size_t n);
 /* Wait until that sum is `value`; the test fails after limit_ms. Returns how long that took. */
 int64_t client_await_metric(const struct daemon *d, const char *series, double value, long limit_ms);
 
