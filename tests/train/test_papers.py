@@ -90,7 +90,7 @@ ABLATIONS = [  # (verb, options, what config.json or the tensors then have)
     ("text", ["--mixer", "aft-conv", "--raw-kernel", "--kernel", "32", "--heads", "4"], "!mixer.conv.gain"),
     ("text", ["--mixer", "aft-conv", "--kernel", "32", "--heads", "4", "--no-pos-embed"], "!pos_embed"),
     ("pictures", ["--mixer", "sima", "--no-pos-embed"], "!pos_embed"),
-    ("pixels", ["--no-query-gate"], '"query_gate": false'),
+    ("pixels", ["--heads", "4", "--no-query-gate"], '"query_gate": false'),
     ("pixels", ["--mixer", "aft-full", "--rank", "0"], "mixer.pos_bias"),
 ]
 

@@ -13,9 +13,9 @@ from aft_train.model_config import MixerConfig, ModelConfig
 from aft_train.pictures import PictureError, read_pictures
 from aft_train.quality import bits_per_element
 
-TINY = ["--size", "4", "--depth", "1", "--dim", "16", "--window", "12", "--batch", "4", "--threads", "1",
-        "--warmup", "5", "--steps", "100", "--log-every", "2", "--evaluate-every", "25", "--save-every", "7",
-        "--train-dtype", "f32"]
+TINY = ["--size", "4", "--depth", "1", "--dim", "16", "--kernel", "12", "--heads", "4", "--batch", "4",
+        "--threads", "1", "--warmup", "5", "--steps", "100", "--log-every", "2", "--evaluate-every", "25",
+        "--save-every", "7", "--train-dtype", "f32"]
 
 
 def write(folder, count, make, classes=("cat", "dog")):
@@ -182,10 +182,10 @@ def test_greys_are_learnt_to_the_one_choice_that_they_have(tmp_path):
 
 @pytest.mark.parametrize("wrong, wanted", [
     (["--size", "0"], "--size is 0"), (["--test-limit", "0"], "--test-limit is 0"),
-    (["--window", "-1"], "mixer.window is -1"), (["--dropout", "1"], "--dropout is 1, expected 0 to 1"),
+    (["--kernel", "0"], "mixer.kernel is (0,)"), (["--dropout", "1"], "--dropout is 1, expected 0 to 1"),
     (["--brightness", "-1"], "--brightness is -1"), (["--valid-limit", "0"], "--valid-limit is 0"),
     (["--part", "nowhere"], "nowhere"), (["--valid-part", "nowhere"], "nowhere"),
-    (["--heads", "3"], "--heads 3 is for aft-conv"), (["--kernel", "3"], "--kernel 3 is for aft-conv"),
+    (["--window", "3"], "--window 3 is for aft-local"), (["--rank", "3"], "--rank 3 is for aft-full, aft-local"),
 ])
 def test_a_contradictory_configuration_is_refused(folder, tmp_path, capsys, wrong, wanted):
     assert wanted in refusal(capsys, folder, "--run", tmp_path / "run", *TINY, *wrong)

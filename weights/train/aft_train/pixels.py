@@ -24,10 +24,12 @@ from .pictures import in_folder, in_tar, read_pictures
 from .recipe import Recipe, TrainError, add_arguments, recipe_of, settle
 from .shape import add_options, block_options, mixer_of, settle_shape
 
-# aft-local learns fastest where the window divides the sequence (mixers.py), and one of two rows sees the pixels above.
+# A kernel of 64 sees a row and five pixels back. Kernels are the same everywhere, and without the sum over all that
+# lies farther they learn fastest: 4.24 bits after 400 steps where aft-local with a window of 96 has 5.16.
 PRESETS = {  # name -> (shape, recipe)
-    "demo": (dict(size=16, depth=6, dim=128, mixer="aft-local", window=96, dropout=0.0, flip=True, brightness=0),
-             Recipe(steps=1300, batch=8, lr=8e-3, warmup=100, decay=0.6, weight_decay=0.1, optimizer="muon", beta2=0.95,
+    "demo": (dict(size=16, depth=6, dim=128, mixer="aft-conv", heads=32, kernel=64, global_sum=False, dropout=0.0,
+                  flip=True, brightness=0),
+             Recipe(steps=8000, batch=8, lr=8e-3, warmup=100, decay=0.8, weight_decay=0.1, optimizer="muon", beta2=0.95,
                     ema=0.998)),
     **papers.pixels(),
 }
