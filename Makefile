@@ -101,6 +101,7 @@ INTRINSIC_SOURCES := $(addsuffix .c,$(call kernels,avx*) $(call kernels,neon*))
 
 ISA_FLAGS := # of one object
 objects = $(patsubst %,$B/%.o,$(1))
+$(call objects,weights/tensor engine/kernels/gemm): ISA_FLAGS = $(KERNEL_FLAGS) # as they are alone: the start is theirs
 $(call objects,$(SIMD)): ISA_FLAGS = $(KERNEL_FLAGS) -DKERNELS_ISA=baseline
 $(call objects,$(addsuffix -avx2,$(SIMD)) $(call kernels,avx2_*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2
 $(call objects,$(addsuffix -avx512,$(SIMD))): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -DKERNELS_ISA=avx512

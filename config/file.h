@@ -1,7 +1,8 @@
 /* file.h - read a regular file of bounded size, and notice when it changes meanwhile; replace one as a whole. A model
  * directory may hold anything under the name that we expect: a folder, a FIFO that never answers, a file that somebody
  * is copying.
- * One struct file belongs to one thread. The only global state is that nothing is read any more. */
+ * One struct file belongs to one thread, but for file_read_at. The only global state is that nothing is read any
+ * more. */
 #ifndef CONFIG_FILE_H
 #define CONFIG_FILE_H
 
@@ -27,6 +28,8 @@ void file_close(struct file *f);
 /* The next n bytes into out [n]. Errors: ERR_IO, also when the file ends before that; ERR_UNAVAILABLE after
  * file_stop_reading. */
 enum status file_read(struct file *f, void *out, size_t n, struct error *err);
+/* The same from byte `at` of the file on, of which many threads may read at once. */
+enum status file_read_at(const struct file *f, uint64_t at, void *out, size_t n, struct error *err);
 /* The process ends: files that are being read, by any thread, are given up within a mebibyte, and none is read any
  * more. */
 void file_stop_reading(void);

@@ -74,24 +74,27 @@ static bool are_in_range(const struct model *m, const struct engine_options *o)
     return o->pictures_max >= 1 && o->pictures_max <= ENGINE_PICTURES_MAX && o->tokens_max <= MODEL_TOKENS_MAX;
 }
 
-static void pack(struct engine *e, const struct model *m)
+static enum status pack(struct engine *e, const struct model *m, struct error *err)
 {
     struct engine_core *core = &e->core;
     const struct model_config *c = core->config;
+    enum status st = OK;
     core->head_keys = mixer_facts(c->mixer.type)->keys == KEYS_PER_HEAD;
     for (uint32_t i = 0; i < core->dims.channels; i++)
         core->head_of[i] = !core->head_keys ? i : i < c->dim ? i / (c->dim / c->mixer.heads) : 0;
-    for (uint32_t i = 0; i < c->depth; i++) {
-        block_pack(&core->blocks[i], &core->dims, &m->blocks[i]);
+    for (uint32_t i = 0; st == OK && i < c->depth; i++) {
+        st = block_pack(&core->blocks[i], &core->dims, &m->blocks[i], err);
         if (core->mixer->pack != NULL)
             core->mixer->pack(&core->blocks[i], core, &m->blocks[i]);
     }
     packed_norm_pack(&core->norm, &m->norm, c->dim);
-    gemm_pack(&core->head, 0, m->head.weight, m->head.bias, m->head.out, m->head.in);
-    if (!model_config_causal(c))
-        encoder_pack(&e->encoder, core, m);
-    else
+    if (st == OK)
+        st = linear_pack(&core->head, 0, &m->head, err);
+    if (st == OK && !model_config_causal(c))
+        st = encoder_pack(&e->encoder, core, m, err);
+    else if (st == OK)
         decoder_pack(&e->decoder, core, m);
+    return st == OK ? model_check_unchanged(m, err) : st;
 }
 
 /* To OpenBLAS a team of one is not a team: it then starts threads of its own for large products, as many as this. */
@@ -235,9 +238,10 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     set_elements_max(&e->info, m, o);
     plan(e, m, o);
     st = workspace_take(&e->workspace, err);
+    if (st == OK)
+        st = pack(e, m, err);
     if (st != OK)
         goto done;
-    pack(e, m);
     e->core.gemm.kernels = e->core.kernels;
     e->core.gemm.threads = e->core.threads;
     e->info.precision = engine_precision_word(o->precision);

@@ -163,7 +163,8 @@ struct walk {
     const struct model_config *config;
     const struct tensor_set *set;
     struct manifest manifest;
-    bool *taken;      /* [tensor_set_count] */
+    bool *taken; /* [tensor_set_count] */
+    size_t taken_count;
     void *bases[3];   /* the structs behind enum row_struct */
     char prefix[32];  /* "blocks.3." or "" */
     uint64_t factors; /* d' of this block; 0 until a tensor has set it */
@@ -221,11 +222,13 @@ static bool shape_fits(struct walk *w, const struct tensor *t, const enum extent
     return true;
 }
 
-static enum status bind_tensor(struct walk *w, const struct row *row, const char *suffix, enum row_presence presence,
-                               uint32_t rank, const float **field, struct error *err)
+/* *ret: the tensor, which is taken then, or NULL where there is none and needs to be none. */
+static enum status take_tensor(const struct tensor **ret, struct walk *w, const struct row *row, const char *suffix,
+                               enum row_presence presence, uint32_t rank, struct error *err)
 {
     char name[TENSOR_NAME_MAX];
 
+    *ret = NULL;
     (void)snprintf(name, sizeof name, "%s%s%s", w->prefix, row->name, suffix);
     const size_t number = tensor_set_find(w->set, name);
     if (number == tensor_set_count(w->set)) {
@@ -240,9 +243,20 @@ static enum status bind_tensor(struct walk *w, const struct row *row, const char
                                format_shape(t->shape, t->rank).text, format_expected(w, row->shape, rank).text);
     assert(!w->taken[number]);
     w->taken[number] = true;
-    w->manifest.bindings[w->manifest.count++] =
-        (struct binding){.tensor = t, .field = field, .folded = row->in == IN_FOLD};
+    w->taken_count++;
+    *ret = t;
     return OK;
+}
+
+static enum status bind_tensor(struct walk *w, const struct row *row, const char *suffix, enum row_presence presence,
+                               uint32_t rank, const float **field, struct error *err)
+{
+    const struct tensor *t;
+    const enum status st = take_tensor(&t, w, row, suffix, presence, rank, err);
+    if (t != NULL)
+        w->manifest.bindings[w->manifest.count++] =
+            (struct binding){.tensor = t, .field = field, .folded = row->in == IN_FOLD};
+    return st;
 }
 
 /* ---- rows and tables -------------------------------------------------------------------------------------------- */
@@ -255,10 +269,12 @@ static enum status bind_linear(struct walk *w, const struct row *row, struct lin
         in *= extent_value(w->config, row->shape[i]);
     l->out = (uint32_t)extent_value(w->config, row->shape[0]);
     l->in = (uint32_t)in;
-    enum status st = bind_tensor(w, row, ".weight", row->presence, row->rank, &l->weight, err);
-    if (st == OK)
-        st = bind_tensor(w, row, ".bias", OPTIONAL, 1, &l->bias, err);
-    return st;
+    const struct tensor *weight;
+    const enum status st = take_tensor(&weight, w, row, ".weight", row->presence, row->rank, err);
+    if (st != OK)
+        return st;
+    l->weight = *weight; /* all of them are required */
+    return bind_tensor(w, row, ".bias", OPTIONAL, 1, &l->bias, err);
 }
 
 static enum status bind_norm(struct walk *w, const struct row *row, struct norm *n, struct error *err)
@@ -313,7 +329,7 @@ static enum status bind_own_tensors(struct walk *w, struct error *err)
 static enum status check_left_over(const struct walk *w, struct error *err)
 {
     const size_t count = tensor_set_count(w->set);
-    const size_t extra = count - w->manifest.count;
+    const size_t extra = count - w->taken_count;
 
     for (size_t i = 0; i < count; i++) {
         if (w->taken[i])

@@ -1,6 +1,6 @@
 /* model.c - a model directory -> struct model: read the config, read the tensors, match them with the manifest, widen
- * all to float32 in one arena, fold. Runs in whichever thread loads; no state. Invariant of a loaded model: every float
- * pointer leads into `arena`, 64-byte aligned, and is never written again. */
+ * all but matrices to float32 in one arena, fold. Runs in whichever thread loads; no state. Invariant of a loaded
+ * model: every float pointer leads into `arena`, 64-byte aligned, and is never written again. */
 #include "weights/model.h"
 
 #include <assert.h>
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/file.h"
 #include "weights/fold.h"
 #include "weights/manifest.h"
 #include "weights/tensor_set.h"
@@ -159,7 +160,7 @@ static enum status widen_tensors(struct model *m, struct loading *l, struct erro
     for (size_t i = 0; st == OK && i < l->manifest.count; i++) {
         const struct binding *b = &l->manifest.bindings[i];
         float *out = arena_take(b->folded ? &l->scratch : &l->keep, b->tensor->elements);
-        st = tensor_to_f32(b->tensor, out, err);
+        st = tensor_to_f32(b->tensor, 0, b->tensor->elements, out, err);
         *b->field = out;
     }
     return st;
@@ -180,13 +181,13 @@ static enum status fold_blocks(struct model *m, struct loading *l, struct error 
     return OK;
 }
 
-/* The steps above know tensors, not where they came from. */
-static void name_folder(struct error *err, const char *dir)
+/* What knows tensors does not know where they came from: a folder or a file. */
+static void name_place(struct error *err, const char *path)
 {
     if (err == NULL)
         return;
     const struct error bare = *err;
-    (void)error_set_param(err, bare.status, bare.param, "%.200s: %s", dir, bare.message);
+    (void)error_set_param(err, bare.status, bare.param, "%.200s: %s", path, bare.message);
 }
 
 static enum status load_weights(struct model *m, const char *dir, struct error *err)
@@ -209,9 +210,11 @@ static enum status load_weights(struct model *m, const char *dir, struct error *
     if (st == OK) {
         m->arena = l.keep.floats;
         m->arena_bytes = l.keep.room * sizeof(float);
+        m->set = l.set;
         l.keep.floats = NULL; /* the model's now */
+        l.set = NULL;
     } else {
-        name_folder(err, dir);
+        name_place(err, dir);
     }
     free(l.keep.floats);
     free(l.scratch.floats);
@@ -272,12 +275,27 @@ done:
     return st;
 }
 
+enum status linear_rows(const struct linear *l, uint32_t first, uint32_t count, float *out, struct error *err)
+{
+    const enum status st = tensor_to_f32(&l->weight, (uint64_t)first * l->in, (uint64_t)count * l->in, out, err);
+    if (st == ERR_FORMAT && l->weight.file != NULL)
+        name_place(err, l->weight.file->path);
+    return st;
+}
+
+enum status model_check_unchanged(const struct model *m, struct error *err)
+{
+    return m->set == NULL ? OK : tensor_set_check_unchanged(m->set, err);
+}
+
 void model_drop_weights(struct model *m)
 {
     free(m->blocks);
     free(m->arena);
+    tensor_set_close(m->set);
     m->blocks = NULL;
     m->arena = NULL;
+    m->set = NULL;
     m->arena_bytes = 0;
     m->patch_embed = m->head = (struct linear){0};
     m->norm = (struct norm){0};
@@ -293,9 +311,8 @@ void model_free(struct model *m)
 {
     if (m == NULL)
         return;
+    model_drop_weights(m);
     model_config_clear(&m->config);
-    free(m->blocks);
     free(m->tensors);
-    free(m->arena);
     free(m);
 }

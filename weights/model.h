@@ -1,6 +1,7 @@
-/* model.h - a model directory as checked float32 tensors, bound to the fields that the engine reads.
+/* model.h - a model directory as checked tensors, bound to the fields that the engine reads.
  * The maths that depends on weights alone is folded here: the re-parameterised convolution kernel (DAFT eq. 8) and
- * the factorised position biases (AFT eq. 7), of which causal AFT-local keeps the band. Immutable once loaded. */
+ * the factorised position biases (AFT eq. 7), of which causal AFT-local keeps the band. Immutable once loaded. Matrices
+ * are read, and their numbers checked, when the engine asks for them. */
 #ifndef WEIGHTS_MODEL_H
 #define WEIGHTS_MODEL_H
 
@@ -22,7 +23,13 @@ enum status model_load_as(struct model **ret, const char *name, const char *dir,
                           struct error *err);
 /* The most bytes that a text has at once: the context, of which a class token takes one. Before model_drop_weights. */
 uint32_t model_text_max(const struct model *m);
-/* Free the tensors' memory once an engine has packed them; config, name and the list of tensors stay. */
+/* Rows [first, first + count) of a matrix -> out [count, in]. Any number of threads at once. Errors: ERR_IO; ERR_FORMAT
+ * for a number that is none, naming the tensor and the element. */
+enum status linear_rows(const struct linear *l, uint32_t first, uint32_t count, float *out, struct error *err);
+/* ERR_IO when a file is no longer as it was opened: ask it once all matrices are read. */
+enum status model_check_unchanged(const struct model *m, struct error *err);
+/* Free the tensors' memory, and close their files, once an engine has packed them; config, name and the list of tensors
+ * stay. */
 void model_drop_weights(struct model *m);
 void model_free(struct model *m); /* NULL is a no-op */
 

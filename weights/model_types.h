@@ -1,5 +1,6 @@
-/* model_types.h - a model as checked float32 tensors, in the fields that the engine reads: what manifest.h binds,
- * fold.h computes and model.h loads. */
+/* model_types.h - a model as checked tensors, in the fields that the engine reads: what manifest.h binds, fold.h
+ * computes and model.h loads. Matrices, which are nearly all of it, stay in their files until the engine packs them row
+ * by row (linear_rows); all else is float32 in memory. */
 #ifndef WEIGHTS_MODEL_TYPES_H
 #define WEIGHTS_MODEL_TYPES_H
 
@@ -9,9 +10,12 @@
 #include "weights/model_config.h"
 #include "weights/safetensors.h"
 
+struct tensor_set;
+
 /* y = x W^T + b: weight [out, in] row-major, bias [out] or NULL. */
 struct linear {
-    const float *weight, *bias;
+    struct tensor weight;
+    const float *bias;
     uint32_t out, in;
 };
 
@@ -56,9 +60,10 @@ struct model {
     struct linear head; /* out = classes or 256 */
     struct tensor_info *tensors;
     size_t tensor_count;
-    uint64_t parameters; /* elements of all tensors in the file */
-    uint64_t file_bytes; /* of model.safetensors */
-    float *arena;        /* owns every float above */
+    uint64_t parameters;    /* elements of all tensors in the file */
+    uint64_t file_bytes;    /* of model.safetensors */
+    struct tensor_set *set; /* owns every linear's weight; NULL of what was never in files */
+    float *arena;           /* owns every float above, and synthetic weights */
     uint64_t arena_bytes;
 };
 

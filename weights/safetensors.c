@@ -1,8 +1,8 @@
 /* safetensors.c - a .safetensors file: 8 bytes of little-endian header length, a JSON object that describes the
  * tensors, then their bytes without gaps up to the file's end.
- * The header is checked completely before the data is read, so that a bad file costs no memory; the data then lies in
- * one 64-byte aligned buffer of our own. Any thread; no state. Invariants of a finished struct safetensors: `tensors`
- * is sorted by offset and tiles `data` exactly; names live in `header`, which nobody changes. */
+ * The header is checked completely before any data is read, so that a bad file costs no memory. Any thread; no state.
+ * Invariants of a finished struct safetensors: `tensors` is sorted by offset and tiles the file behind its header
+ * exactly; names live in `header`, which nobody changes; `file` is open. */
 #include "weights/safetensors.h"
 
 #include <assert.h>
@@ -16,15 +16,16 @@
 #include "config/json.h"
 
 #define LENGTH_BYTES 8u /* the header's length, which precedes it */
-#define DATA_ALIGNMENT 64u
 #define METADATA_KEY "__metadata__"
 
 struct safetensors {
+    char *path; /* owned; file's */
+    struct file file;
     json_t *header;
     struct tensor *tensors; /* [count], by offset */
     size_t count;
-    uint8_t *data;
-    uint64_t data_bytes, file_bytes;
+    uint8_t *data; /* NULL, or the data_bytes at the end of the file */
+    uint64_t data_bytes;
 };
 
 /* ---- one tensor's entry ----------------------------------------------------------------------------------------- */
@@ -85,7 +86,7 @@ static enum status entry_read_shape(struct tensor *t, const char *path, const js
     return OK;
 }
 
-/* Its data is not there yet. */
+/* `begin` is counted from the header's end. */
 static enum status entry_read(struct tensor *t, const char *path, uint64_t data_bytes, const char *name, json_t *entry,
                               struct error *err)
 {
@@ -160,11 +161,10 @@ static enum status header_check_tiling(const struct safetensors *s, const char *
     return OK;
 }
 
-/* s->header -> s->tensors, s->count; s->data is allocated, not filled. */
+/* s->header -> s->tensors, s->count. */
 static enum status header_bind(struct safetensors *s, const char *path, struct error *err)
 {
     const size_t room = json_object_size(s->header) + 1; /* calloc(0) may be NULL */
-    const uint64_t rounded = (s->data_bytes / DATA_ALIGNMENT + 1) * DATA_ALIGNMENT;
     const char *name;
     json_t *entry;
 
@@ -181,14 +181,11 @@ static enum status header_bind(struct safetensors *s, const char *path, struct e
     }
     qsort(s->tensors, s->count, sizeof *s->tensors, tensor_compare);
     const enum status st = header_check_tiling(s, path, err);
-    if (st != OK)
-        return st;
-    s->data = aligned_alloc(DATA_ALIGNMENT, (size_t)rounded);
-    if (s->data == NULL)
-        return error_set(err, ERR_NOMEM, "%s: not enough memory for %" PRIu64 " bytes of tensors", path, s->data_bytes);
-    for (size_t i = 0; i < s->count; i++)
-        s->tensors[i].data = s->data + s->tensors[i].begin;
-    return OK;
+    for (size_t i = 0; i < s->count; i++) {
+        s->tensors[i].file = &s->file;
+        s->tensors[i].begin += s->file.size - s->data_bytes;
+    }
+    return st;
 }
 
 /* The first bytes of `f` -> *header; *data_bytes is what follows them in the file. */
@@ -228,42 +225,52 @@ static enum status header_read(json_t **header, uint64_t *data_bytes, struct fil
 
 enum status safetensors_open(struct safetensors **ret, const char *path, struct error *err)
 {
-    enum status st;
-    struct file f = {.fd = -1};
     struct safetensors *s = calloc(1, sizeof *s);
 
     if (s == NULL)
         return error_set(err, ERR_NOMEM, "%s: out of memory", path);
-    st = file_open(&f, path, SAFETENSORS_FILE_MAX, err);
-    if (st != OK)
-        goto done;
-    s->file_bytes = f.size;
-    st = header_read(&s->header, &s->data_bytes, &f, err);
-    if (st != OK)
-        goto done;
-    st = header_bind(s, path, err);
-    if (st != OK)
-        goto done;
-    st = file_read(&f, s->data, (size_t)s->data_bytes, err);
+    s->file.fd = -1;
+    s->path = strdup(path);
+    enum status st = s->path == NULL ? error_set(err, ERR_NOMEM, "%s: out of memory", path)
+                                     : file_open(&s->file, s->path, SAFETENSORS_FILE_MAX, err);
     if (st == OK)
-        st = file_check_unchanged(&f, err);
-    if (st != OK)
-        goto done;
-    *ret = s;
-    s = NULL; /* the caller's now */
-done:
-    file_close(&f);
-    safetensors_close(s);
+        st = header_read(&s->header, &s->data_bytes, &s->file, err);
+    if (st == OK)
+        st = header_bind(s, path, err);
+    if (st == OK)
+        *ret = s;
+    else
+        safetensors_close(s);
     return st;
+}
+
+enum status safetensors_read(struct safetensors *st, struct error *err)
+{
+    st->data = malloc((size_t)st->data_bytes + 1); /* malloc(0) may be NULL */
+    if (st->data == NULL)
+        return error_set(err, ERR_NOMEM, "%s: not enough memory for %" PRIu64 " bytes of tensors", st->path,
+                         st->data_bytes);
+    const uint64_t begin = st->file.size - st->data_bytes;
+    const enum status read = file_read_at(&st->file, begin, st->data, (size_t)st->data_bytes, err);
+    for (size_t i = 0; read == OK && i < st->count; i++)
+        st->tensors[i].data = st->data + (st->tensors[i].begin - begin);
+    return read == OK ? safetensors_check_unchanged(st, err) : read;
+}
+
+enum status safetensors_check_unchanged(const struct safetensors *st, struct error *err)
+{
+    return file_check_unchanged(&st->file, err);
 }
 
 void safetensors_close(struct safetensors *st)
 {
     if (st == NULL)
         return;
+    file_close(&st->file);
     json_decref(st->header);
     free(st->tensors);
     free(st->data);
+    free(st->path);
     free(st);
 }
 
@@ -274,7 +281,7 @@ size_t safetensors_count(const struct safetensors *st)
 
 uint64_t safetensors_bytes(const struct safetensors *st)
 {
-    return st->file_bytes;
+    return st->file.size;
 }
 
 const struct tensor *safetensors_at(const struct safetensors *st, size_t i)

@@ -65,8 +65,15 @@ static float *place(struct layout *l, uint64_t count, float middle, float spread
 /* gain: how large outputs are relative to inputs. Uniform numbers up to x have a variance of x * x / 3. */
 static struct linear place_linear(struct layout *l, uint32_t out, uint32_t in, float gain)
 {
+    const uint64_t count = (uint64_t)out * in;
+    const float *weight = place(l, count, 0.0f, gain * sqrtf(3.0f / (float)in));
     return (struct linear){
-        .weight = place(l, (uint64_t)out * in, 0.0f, gain * sqrtf(3.0f / (float)in)),
+        .weight = {.dtype = DTYPE_F32,
+                   .rank = 2,
+                   .shape = {out, in},
+                   .elements = count,
+                   .bytes = count * sizeof *weight,
+                   .data = (const uint8_t *)weight},
         .bias = place(l, out, 0.0f, VECTOR_SPREAD),
         .out = out,
         .in = in,

@@ -5,9 +5,13 @@
 #include <endian.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
+#include "config/file.h"
 #include "weights/safetensors.h"
+
+#define PIECE_BYTES 32768 /* that are read at a time, on the stack */
 
 static const struct {
     const char *name;
@@ -39,20 +43,15 @@ static float float_of_bits(uint32_t bits)
     return x;
 }
 
-/* IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits. */
-static float float_of_half(uint16_t h)
+/* IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits. Moved to where a float32 has them, exponent and
+ * fraction are a number 2^112 too small, also a subnormal one. */
+static uint32_t bits_of_half(uint16_t h)
 {
-    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
-    const uint32_t exponent = (h >> 10) & 0x1Fu;
-    const uint32_t fraction = h & 0x3FFu;
+    const float size = float_of_bits((uint32_t)(h & 0x7FFFu) << 13) * 0x1p112f;
+    uint32_t bits;
 
-    if (exponent == 0) { /* zero and subnormals: fraction * 2^-24, which float32 holds exactly */
-        const float size = (float)fraction * 0x1p-24f;
-        return sign != 0 ? -size : size;
-    }
-    if (exponent == 0x1F) /* infinity and NaN */
-        return float_of_bits(sign | 0x7F800000u | fraction << 13);
-    return float_of_bits(sign | (exponent + 127 - 15) << 23 | fraction << 13);
+    memcpy(&bits, &size, sizeof bits);
+    return bits | (uint32_t)(h & 0x8000u) << 16 | ((h & 0x7C00u) == 0x7C00u ? 0x7F800000u : 0u);
 }
 
 static uint16_t load_u16(const uint8_t *p)
@@ -71,30 +70,58 @@ static uint32_t load_u32(const uint8_t *p)
     return le32toh(x);
 }
 
-enum status tensor_to_f32(const struct tensor *t, float *out, struct error *err)
+/* What the elements are as float32, and whether all are finite. Plain loops without a way out, which the compiler makes
+ * vector code of. */
+#define WIDEN(name, size, bits)                                                       \
+    static bool name(float *restrict out, const uint8_t *restrict data, size_t count) \
+    {                                                                                 \
+        uint32_t others = 0;                                                          \
+        for (size_t i = 0; i < count; i++) {                                          \
+            const uint8_t *p = data + (size)*i;                                       \
+            const uint32_t b = (bits);                                                \
+            others |= (b & 0x7F800000u) == 0x7F800000u;                               \
+            out[i] = float_of_bits(b);                                                \
+        }                                                                             \
+        return others == 0;                                                           \
+    }
+WIDEN(widen_f32, 4, load_u32(p))
+WIDEN(widen_f16, 2, bits_of_half(load_u16(p)))
+WIDEN(widen_bf16, 2, (uint32_t)load_u16(p) << 16) /* the upper half of a float32 */
+#undef WIDEN
+
+static bool (*const widen[])(float *restrict out, const uint8_t *restrict data, size_t count) = {
+    [DTYPE_F32] = widen_f32, [DTYPE_F16] = widen_f16, [DTYPE_BF16] = widen_bf16, [DTYPE_U8] = NULL};
+
+static enum status refuse_element(const struct tensor *t, uint64_t first, const float *of, struct error *err)
 {
-    switch (t->dtype) {
-    case DTYPE_F32:
-        for (uint64_t i = 0; i < t->elements; i++)
-            out[i] = float_of_bits(load_u32(t->data + 4 * i));
-        break;
-    case DTYPE_F16:
-        for (uint64_t i = 0; i < t->elements; i++)
-            out[i] = float_of_half(load_u16(t->data + 2 * i));
-        break;
-    case DTYPE_BF16: /* the upper half of a float32 */
-        for (uint64_t i = 0; i < t->elements; i++)
-            out[i] = float_of_bits((uint32_t)load_u16(t->data + 2 * i) << 16);
-        break;
-    case DTYPE_U8:
+    size_t i = 0;
+    while (isfinite(of[i]))
+        i++;
+    return error_set_param(err, ERR_FORMAT, t->name,
+                           "tensor \"%s\" holds %s at element %" PRIu64 ", expected finite numbers", t->name,
+                           isnan(of[i]) ? "a NaN" : "an infinity", first + i);
+}
+
+enum status tensor_to_f32(const struct tensor *t, uint64_t first, uint64_t count, float *out, struct error *err)
+{
+    uint8_t piece[PIECE_BYTES];
+    const uint64_t size = dtype_bytes(t->dtype);
+
+    assert(first <= t->elements && count <= t->elements - first);
+    if (widen[t->dtype] == NULL)
         return error_set_param(err, ERR_FORMAT, t->name, "tensor \"%s\" has dtype %s, expected F32, F16 or BF16",
                                t->name, dtype_name(t->dtype));
-    }
-    for (uint64_t i = 0; i < t->elements; i++) {
-        if (!isfinite(out[i]))
-            return error_set_param(err, ERR_FORMAT, t->name,
-                                   "tensor \"%s\" holds %s at element %" PRIu64 ", expected finite numbers", t->name,
-                                   isnan(out[i]) ? "a NaN" : "an infinity", i);
+    for (uint64_t done = 0; done < count;) {
+        const uint64_t left = count - done, n = left < PIECE_BYTES / size ? left : PIECE_BYTES / size;
+        const uint64_t at = (first + done) * size;
+        if (t->data == NULL) {
+            const enum status st = file_read_at(t->file, t->begin + at, piece, (size_t)(n * size), err);
+            if (st != OK)
+                return st;
+        }
+        if (!widen[t->dtype](out + done, t->data == NULL ? piece : t->data + at, (size_t)n))
+            return refuse_element(t, first + done, out + done, err);
+        done += n;
     }
     return OK;
 }

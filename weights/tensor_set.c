@@ -249,6 +249,14 @@ enum status tensor_set_files(const char *dir, tensor_set_file *each, void *arg, 
     return st;
 }
 
+enum status tensor_set_check_unchanged(const struct tensor_set *s, struct error *err)
+{
+    enum status st = OK;
+    for (size_t i = 0; i < s->shard_count && st == OK; i++)
+        st = safetensors_check_unchanged(s->shards[i].file, err);
+    return st;
+}
+
 void tensor_set_close(struct tensor_set *s)
 {
     if (s == NULL)

@@ -1,5 +1,5 @@
 /* tensor_set.h - all tensors of a model directory: those of model.safetensors, or of the shards that
- * model.safetensors.index.json lists. Owns the files' bytes. No global state; many threads may read one set. */
+ * model.safetensors.index.json lists. Holds the files open. No global state; many threads may read one set. */
 #ifndef WEIGHTS_TENSOR_SET_H
 #define WEIGHTS_TENSOR_SET_H
 
@@ -11,13 +11,15 @@
 
 struct tensor_set;
 
-/* Read and check the files of `dir`. *ret is set only on OK; free with tensor_set_close.
+/* Open and check the files of `dir`. *ret is set only on OK; free with tensor_set_close.
  * Errors: ERR_IO, ERR_NOMEM, ERR_FORMAT naming the file and the rule that it breaks. */
 enum status tensor_set_open(struct tensor_set **ret, const char *dir, struct error *err);
 /* Call `each` with the name of every file in `dir` that tensor_set_open would read tensors from, in the order of names,
  * until it returns an error, which is returned. Reads the index alone. Errors: as above. */
 typedef enum status tensor_set_file(void *arg, const char *name, struct error *err);
 enum status tensor_set_files(const char *dir, tensor_set_file *each, void *arg, struct error *err);
+/* ERR_IO when a file is no longer as it was opened. */
+enum status tensor_set_check_unchanged(const struct tensor_set *s, struct error *err);
 void tensor_set_close(struct tensor_set *s); /* NULL is a no-op */
 
 size_t tensor_set_count(const struct tensor_set *s);

@@ -67,53 +67,71 @@ static uint16_t to_bf16(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-static void pack_f32(uint8_t *chunk, uint32_t width, uint32_t at, const float *row, uint32_t k)
+/* Some rows of a matrix, [count, k], into the columns of a chunk from `at` on. Columns are innermost, so that a line of
+ * the chunk is written at once. */
+typedef void pack_rows(uint8_t *chunk, size_t width, size_t at, const float *rows, size_t count, size_t k);
+
+static void pack_f32(uint8_t *chunk, size_t width, size_t at, const float *rows, size_t count, size_t k)
 {
-    for (uint32_t i = 0; i < k; i++)
-        memcpy(chunk + ((size_t)i * width + at) * sizeof *row, row + i, sizeof *row);
+    for (size_t i = 0; i < k; i++)
+        for (size_t r = 0; r < count; r++)
+            memcpy(chunk + (i * width + at + r) * sizeof *rows, rows + r * k + i, sizeof *rows);
 }
 
-static void pack_bf16(uint8_t *chunk, uint32_t width, uint32_t at, const float *row, uint32_t k)
+static void pack_bf16(uint8_t *chunk, size_t width, size_t at, const float *rows, size_t count, size_t k)
 {
-    for (uint32_t i = 0; i < k; i++) {
-        const uint16_t value = to_bf16(row[i]);
-        memcpy(chunk + (((size_t)(i / 2) * width + at) * 2 + i % 2) * sizeof value, &value, sizeof value);
-    }
+    for (size_t i = 0; i < k; i += 2)
+        for (size_t r = 0; r < count; r++) {
+            const float *x = rows + r * k + i;
+            const uint16_t pair[2] = {to_bf16(x[0]), i + 1 < k ? to_bf16(x[1]) : 0};
+            memcpy(chunk + (i / 2 * width + at + r) * sizeof pair, pair, sizeof pair);
+        }
 }
 
-static void pack_int8(uint8_t *chunk, uint32_t width, uint32_t at, const float *row, uint32_t k)
+static void pack_int8_row(uint8_t *chunk, size_t width, size_t at, const float *row, size_t k)
 {
+    int8_t values[64];
     float largest = 0.0f;
     int32_t sum = 0;
-    for (uint32_t i = 0; i < k; i++)
+    for (size_t i = 0; i < k; i++)
         largest = fabsf(row[i]) > largest ? fabsf(row[i]) : largest; /* fmaxf would be a call */
     const float scale = largest > 0.0f ? largest / 127.0f : 1.0f;
-    for (uint32_t i = 0; i < k; i++) {
-        const int8_t value = (int8_t)lrintf(row[i] / scale);
-        chunk[((size_t)(i / 4) * width + at) * 4 + i % 4] = (uint8_t)value;
-        sum += value;
+    for (size_t first = 0; first < k; first += sizeof values) {
+        const size_t n = k - first < sizeof values ? k - first : sizeof values;
+        for (size_t i = 0; i < n; i++) {
+            const int32_t value = (int32_t)lrintf(row[first + i] / scale);
+            values[i] = (int8_t)value;
+            sum += value;
+        }
+        for (size_t i = 0; i < n; i += 4)
+            memcpy(chunk + ((first + i) / 4 * width + at) * 4, values + i, n - i < 4 ? n - i : 4);
     }
-    uint8_t *tail = chunk + (size_t)(k + 3) / 4 * 4 * width;
+    uint8_t *tail = chunk + (k + 3) / 4 * 4 * width;
     sum *= 128;
     memcpy(tail + at * sizeof scale, &scale, sizeof scale);
     memcpy(tail + (width + at) * sizeof scale, &sum, sizeof sum);
 }
 
+static void pack_int8(uint8_t *chunk, size_t width, size_t at, const float *rows, size_t count, size_t k)
+{
+    for (size_t r = 0; r < count; r++)
+        pack_int8_row(chunk, width, at + r, rows + r * k, k);
+}
+
 void gemm_pack(struct gemm *g, uint32_t column, const float *weight, const float *bias, uint32_t out, uint32_t in)
 {
+    static pack_rows *const pack[] = {
+        [PRECISION_F32] = pack_f32, [PRECISION_BF16] = pack_bf16, [PRECISION_INT8] = pack_int8};
     assert(in == g->k && column + out <= g->n);
-    for (uint32_t o = 0; o < out; o++) {
-        const uint32_t at = column + o, first = at / GEMM_CHUNK * GEMM_CHUNK, width = chunk_width(g, first);
-        uint8_t *chunk = g->packed + first * column_bytes(g->precision, g->k);
-        const float *row = weight + (size_t)o * in;
-        if (g->precision == PRECISION_BF16)
-            pack_bf16(chunk, width, at - first, row, in);
-        else if (g->precision == PRECISION_INT8)
-            pack_int8(chunk, width, at - first, row, in);
-        else
-            pack_f32(chunk, width, at - first, row, in);
-        g->bias[at] = bias == NULL ? 0.0f : bias[o];
+    for (uint32_t done = 0; done < out;) {
+        const uint32_t at = column + done, first = at / GEMM_CHUNK * GEMM_CHUNK, width = chunk_width(g, first);
+        const uint32_t room = first + width - at, count = out - done < room ? out - done : room;
+        pack[g->precision](g->packed + first * column_bytes(g->precision, g->k), width, at - first,
+                           weight + (size_t)done * in, count, in);
+        done += count;
     }
+    if (bias != NULL)
+        memcpy(g->bias + column, bias, out * sizeof *bias);
 }
 
 /* ---- products --------------------------------------------------------------------------------------------------- */

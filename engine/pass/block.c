@@ -1,6 +1,7 @@
 /* block.c - see block.h. */
 #include "engine/pass/block.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/core/team.h"
@@ -44,19 +45,39 @@ void block_plan(struct block *b, struct workspace *w, const struct dims *d, enum
     gemm_plan(&b->fc2, w, precision, d->dim, bw->fc2.in);
 }
 
-void block_pack(struct block *b, const struct dims *d, const struct block_weights *bw)
+/* As many rows at a time as a chunk has columns: no more of a matrix is ever held as float32 than that. */
+enum status linear_pack(struct gemm *g, uint32_t column, const struct linear *l, struct error *err)
 {
-    const struct linear *q = &bw->q, *k = &bw->k, *v = &bw->v;
+    enum status st = OK;
+    float *rows = malloc(sizeof *rows * GEMM_CHUNK * l->in + 1);
+    if (rows == NULL)
+        return error_set(err, ERR_NOMEM, "not enough memory for %d rows of %u weights", GEMM_CHUNK, l->in);
+    for (uint32_t done = 0; st == OK && done < l->out; done += GEMM_CHUNK) {
+        const uint32_t n = l->out - done < GEMM_CHUNK ? l->out - done : GEMM_CHUNK;
+        st = linear_rows(l, done, n, rows, err);
+        if (st == OK)
+            gemm_pack(g, column + done, rows, l->bias == NULL ? NULL : l->bias + done, n, l->in);
+    }
+    free(rows);
+    return st;
+}
+
+enum status block_pack(struct block *b, const struct dims *d, const struct block_weights *bw, struct error *err)
+{
+    const struct {
+        struct gemm *to;
+        uint32_t column;
+        const struct linear *from;
+    } matrices[] = {
+        {&b->qkv, 0, &bw->q},   {&b->qkv, d->channels, &bw->k}, {&b->qkv, d->channels + d->keys, &bw->v},
+        {&b->out, 0, &bw->out}, {&b->fc1, 0, &bw->fc1},         {&b->fc2, 0, &bw->fc2},
+    };
+    enum status st = OK;
     packed_norm_pack(&b->norm1, &bw->norm1, d->dim);
     packed_norm_pack(&b->norm2, &bw->norm2, d->dim);
-    gemm_pack(&b->qkv, 0, q->weight, q->bias, q->out, q->in);
-    gemm_pack(&b->qkv, d->channels, k->weight, k->bias, k->out, k->in);
-    if (v->out != 0)
-        gemm_pack(&b->qkv, d->channels + d->keys, v->weight, v->bias, v->out, v->in);
-    if (bw->out.out != 0)
-        gemm_pack(&b->out, 0, bw->out.weight, bw->out.bias, bw->out.out, bw->out.in);
-    gemm_pack(&b->fc1, 0, bw->fc1.weight, bw->fc1.bias, bw->fc1.out, bw->fc1.in);
-    gemm_pack(&b->fc2, 0, bw->fc2.weight, bw->fc2.bias, bw->fc2.out, bw->fc2.in);
+    for (size_t i = 0; st == OK && i < sizeof matrices / sizeof matrices[0]; i++)
+        st = linear_pack(matrices[i].to, matrices[i].column, matrices[i].from, err);
+    return st;
 }
 
 void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows, uint32_t threads)

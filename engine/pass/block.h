@@ -63,11 +63,14 @@ void dims_init(struct dims *d, const struct model_config *c);
 /* Note the memory of a norm or a block; then fill it. */
 void packed_norm_plan(struct packed_norm *p, struct workspace *w, uint32_t padded);
 void packed_norm_pack(struct packed_norm *p, const struct norm *n, uint32_t dim);
+/* Read a matrix into the columns of *g from `column` on; nothing where it has no outputs. Errors: those of linear_rows,
+ * and ERR_NOMEM. */
+enum status linear_pack(struct gemm *g, uint32_t column, const struct linear *l, struct error *err);
 /* Copy n rows of d->dim numbers to rows of d->channels. */
 void rows_pack(float *to, const float *from, size_t n, const struct dims *d);
 void block_plan(struct block *b, struct workspace *w, const struct dims *d, enum precision precision,
                 const struct block_weights *bw);
-void block_pack(struct block *b, const struct dims *d, const struct block_weights *bw);
+enum status block_pack(struct block *b, const struct dims *d, const struct block_weights *bw, struct error *err);
 void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows,
                       uint32_t threads);
 

@@ -51,22 +51,19 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
     workspace_note(w, &n->logits, pictures * lanes_padded(c->classes), sizeof *n->logits);
 }
 
-static void pack_patches(struct encoder *n, const struct model *m)
+static void fill_levels(struct encoder *n, const struct model_config *c)
 {
-    const struct model_config *c = &m->config;
-    const struct linear *p = &m->patch_embed;
-    gemm_pack(&n->patch_embed, 0, p->weight, p->bias, p->out, p->in);
     for (size_t channel = 0; channel < 3; channel++)
         for (size_t value = 0; value < BYTE_VALUES; value++)
             n->levels[channel * BYTE_VALUES + value] =
                 (float)(((double)value / 255.0 - (double)c->mean[channel]) / (double)c->std[channel]);
 }
 
-void encoder_pack(struct encoder *n, const struct engine_core *e, const struct model *m)
+enum status encoder_pack(struct encoder *n, const struct engine_core *e, const struct model *m, struct error *err)
 {
     const struct model_config *c = e->config;
     if (c->input == INPUT_IMAGE)
-        pack_patches(n, m);
+        fill_levels(n, c);
     else
         rows_pack(n->tok_embed, m->tok_embed, BYTE_VALUES, &e->dims);
     if (m->cls_token != NULL)
@@ -76,6 +73,7 @@ void encoder_pack(struct encoder *n, const struct engine_core *e, const struct m
     if (m->pool_score != NULL)
         for (size_t i = 0; i < c->dim; i++)
             n->pool_score[i] = (float)((double)m->pool_score[i] / sqrt((double)c->dim));
+    return c->input == INPUT_IMAGE ? linear_pack(&n->patch_embed, 0, &m->patch_embed, err) : OK;
 }
 
 /* One row of patches of a picture: pixels [ph, width * pw, 3] -> out [width, 3 * ph * pw]. */

@@ -37,7 +37,7 @@ struct encoder {
  * fill in what comes from the weights. */
 void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
                   uint32_t pictures_max, uint32_t trained_elements, uint32_t elements_max);
-void encoder_pack(struct encoder *n, const struct engine_core *e, const struct model *m);
+enum status encoder_pack(struct encoder *n, const struct engine_core *e, const struct model *m, struct error *err);
 
 /* Rows of a picture before its first patch. */
 static inline size_t encoder_rows_before(const struct encoder *n)

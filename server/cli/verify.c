@@ -184,13 +184,16 @@ static enum status verify_run(struct verification *v, const char *name, const st
         return error_set(err, ERR_ARGUMENT, "the path is too long");
     st = safetensors_open(&v->cases, path, err);
     if (st == OK)
+        st = safetensors_read(v->cases, err);
+    if (st == OK)
         st = check_cases(v, &o, err);
     if (st == OK)
         st = cli_try_engine(&v->engine, v->model, with, &o, err);
     v->precision = o.precision;
     for (size_t k = 0; st == OK && k < v->inputs; k++) {
         const struct tensor *in = find_case(v->cases, "input", k);
-        st = tensor_to_f32(find_case(v->cases, "logits", k), v->want, err);
+        const struct tensor *logits = find_case(v->cases, "logits", k);
+        st = tensor_to_f32(logits, 0, logits->elements, v->want, err);
         if (st != OK)
             break;
         if (!model_config_causal(&v->model->config)) {

@@ -72,52 +72,6 @@ static enum status check_pictures(const struct hosted_model *e, const char *path
         path, c->size[0], c->size[1], (unsigned long long)total, info->context, COMPLETE_TOTAL_MAX);
 }
 
-/* What is in a model's files. */
-struct contents {
-    struct model *model;
-    struct precision_choice precision; /* its digest is there if the model generates */
-};
-
-/* What was read is to be freed even if this fails. */
-static enum status read_once(struct contents *c, struct found_model *found, const struct settings *s, const char *isa,
-                             struct error *err)
-{
-    enum status st = model_load_as(&c->model, found->name, found->path, warn_of_key, found, err);
-    if (st == OK)
-        st = precision_choose(&c->precision, s->precision, found->name, found->path, precision_stored(c->model), isa,
-                              err);
-    if (st == OK && model_config_causal(&c->model->config) && !c->precision.has_digest) {
-        st = precision_digest(c->precision.digest, found->path, err);
-        c->precision.has_digest = st == OK;
-    }
-    return st;
-}
-
-/* The files are read one after the other, and some of them twice: for the tensors, and for the digest that identifies
- * states. If one was changed before the last was read, all are read again. */
-static enum status read_files(struct contents *ret, const struct found_model *found, const struct settings *s,
-                              const char *isa, struct error *err)
-{
-    struct found_model named = *found;
-    for (int i = 0; i < READS_MAX; i++) {
-        uint8_t before[MODELS_DIR_PRINT_BYTES], after[MODELS_DIR_PRINT_BYTES];
-        model_free(ret->model);
-        *ret = (struct contents){.model = NULL};
-        (void)models_dir_print(before, found->path, NULL);
-        const enum status st = read_once(ret, &named, s, isa, err);
-        (void)models_dir_print(after, found->path, NULL);
-        if (memcmp(before, after, sizeof before) != 0)
-            continue;
-        if (st == OK && ret->precision.is_outdated)
-            log_warning("%s: precision.json does not count, since config.json or the tensors were changed after it was "
-                        "written: products in %s; aft check-precision --write measures again",
-                        found->path, engine_precision_word(ret->precision.precision));
-        return st;
-    }
-    return error_set(err, ERR_IO, "%s: its files were changed while they were read, %d times in a row", found->path,
-                     READS_MAX);
-}
-
 /* A row for each stream and those that prompts get besides; if there are only prompts, what suits the matrix
  * products. */
 static uint32_t rows_of_pass(const struct settings *s)
@@ -137,8 +91,9 @@ static uint32_t ahead_rows(const struct model *m, const struct settings *s)
     return rows < most ? rows : most;
 }
 
-enum status hosted_model_load(struct hosted_model **ret, const struct found_model *found, const struct settings *s,
-                              struct error *err)
+/* What was made is to be freed even if this fails. */
+static enum status read_once(struct hosted_model *e, struct precision_choice *precision, struct found_model *found,
+                             const struct settings *s, struct error *err)
 {
     struct engine_options options = {
         .isa = strcmp(s->isa, "auto") == 0 ? NULL : s->isa,
@@ -147,26 +102,65 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
         .pictures_max = s->batch_images_max,
         .tokens_max = s->picture_tokens_max,
         .streams_max = s->streams_max,
-        .rows_max = rows_of_pass(s),
+        .rows_max = e->rows_max,
     };
-    struct contents c = {.model = NULL};
+    enum status st = model_load_as(&e->model, found->name, found->path, warn_of_key, found, err);
+    if (st == OK)
+        st = precision_choose(precision, s->precision, found->name, found->path, precision_stored(e->model),
+                              options.isa, err);
+    if (st == OK && model_config_causal(&e->model->config) && !precision->has_digest) {
+        st = precision_digest(precision->digest, found->path, err);
+        precision->has_digest = st == OK;
+    }
+    if (st != OK)
+        return st;
+    e->ahead_rows_max = ahead_rows(e->model, s);
+    options.precision = precision->precision;
+    options.rows_max += e->ahead_rows_max;
+    options.streams_max *= e->ahead_rows_max > 0 ? 2 : 1;
+    return engine_open(&e->engine, e->model, &options, err);
+}
+
+/* The files are read one after the other, and some of them twice: for the tensors, and for the digest that identifies
+ * states. If one was changed before the last was read, all are read again. *precision has its digest if the model
+ * generates. */
+static enum status read_files(struct hosted_model *e, struct precision_choice *precision,
+                              const struct found_model *found, const struct settings *s, struct error *err)
+{
+    struct found_model named = *found;
+    for (int i = 0; i < READS_MAX; i++) {
+        uint8_t before[MODELS_DIR_PRINT_BYTES], after[MODELS_DIR_PRINT_BYTES];
+        engine_close(e->engine);
+        model_free(e->model);
+        e->engine = NULL;
+        e->model = NULL;
+        (void)models_dir_print(before, found->path, NULL);
+        const enum status st = read_once(e, precision, &named, s, err);
+        (void)models_dir_print(after, found->path, NULL);
+        if (memcmp(before, after, sizeof before) != 0)
+            continue;
+        if (st == OK && precision->is_outdated)
+            log_warning("%s: precision.json does not count, since config.json or the tensors were changed after it was "
+                        "written: products in %s; aft check-precision --write measures again",
+                        found->path, engine_precision_word(precision->precision));
+        return st;
+    }
+    return error_set(err, ERR_IO, "%s: its files were changed while they were read, %d times in a row", found->path,
+                     READS_MAX);
+}
+
+enum status hosted_model_load(struct hosted_model **ret, const struct found_model *found, const struct settings *s,
+                              struct error *err)
+{
+    struct precision_choice precision = {.has_digest = false};
     struct hosted_model *e = calloc(1, sizeof *e);
     if (e == NULL)
         return error_set(err, ERR_NOMEM, "%s: no memory to load the model", found->path);
     hosted_model_reference(e); /* the caller is its user */
     e->version = found->version;
-    e->rows_max = options.rows_max;
+    e->rows_max = rows_of_pass(s);
     e->created_s = (int64_t)time(NULL);
-    enum status st = read_files(&c, found, s, options.isa, err);
-    e->model = c.model;
-    if (st == OK) {
-        e->ahead_rows_max = ahead_rows(e->model, s);
-        options.precision = c.precision.precision;
-        options.rows_max += e->ahead_rows_max;
-        options.streams_max *= e->ahead_rows_max > 0 ? 2 : 1;
-        e->precision_by = c.precision.by;
-        st = engine_open(&e->engine, e->model, &options, err);
-    }
+    enum status st = read_files(e, &precision, found, s, err);
     if (st == ERR_ARGUMENT) /* all options come from settings */
         st = ERR_CONFIG;
     if (st == OK)
@@ -175,8 +169,9 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
         hosted_model_release(e);
         return st;
     }
+    e->precision_by = precision.by;
     if (model_config_causal(&e->model->config))
-        model_identity_init(&e->identity, c.precision.digest, engine_info(e->engine));
+        model_identity_init(&e->identity, precision.digest, engine_info(e->engine));
     model_drop_weights(e->model); /* the engine has packed its own */
     e->bytes = engine_info(e->engine)->weight_bytes + engine_info(e->engine)->workspace_bytes;
     if (model_config_causal(&e->model->config))

@@ -106,6 +106,7 @@ static void inspect_shows_the_architecture_and_each_tensor(void **state)
         assert_non_null(table);
         temp_path(path, models[i].path, "model.safetensors");
         assert_int_equal(safetensors_open(&file, path, NULL), OK);
+        assert_int_equal(safetensors_read(file, NULL), OK);
         size_t lines = 0;
         for (const char *at = table + 2; (at = strchr(at, '\n')) != NULL; at++)
             lines++;

@@ -282,6 +282,7 @@ static void cases_that_are_wrong_fail(void **state)
         temp_path(path, changes[i].model, "cases.safetensors");
         c = (struct cases){.count = 0};
         assert_int_equal(safetensors_open(&c.file, path, NULL), OK);
+        assert_int_equal(safetensors_read(c.file, NULL), OK);
         for (size_t t = 0; t < safetensors_count(c.file); t++)
             c.tensors[c.count++] = *safetensors_at(c.file, t);
         changes[i].change(&c);
@@ -318,6 +319,7 @@ static void a_model_that_overflows_fails(void **state)
     model_copy_clear(&m);
     temp_path(path, text_model, "cases.safetensors");
     assert_int_equal(safetensors_open(&file, path, NULL), OK);
+    assert_int_equal(safetensors_read(file, NULL), OK);
     for (size_t t = 0; t < safetensors_count(file); t++)
         tensors[t] = *safetensors_at(file, t);
     temp_path(path, folder, "cases.safetensors");
@@ -352,6 +354,7 @@ static void a_picture_that_pos_embed_does_not_fit_fails(void **state)
 
     temp_path(path, picture_model, "cases.safetensors");
     assert_int_equal(safetensors_open(&file, path, NULL), OK);
+    assert_int_equal(safetensors_read(file, NULL), OK);
     const size_t count = safetensors_count(file);
     bool other_size = false;
     for (size_t t = 0; t < count; t++) {

@@ -100,7 +100,7 @@ static uint64_t hash_model(uint64_t bits, const char *name, const char *isa, enu
     if (model_load(&m, path, NULL, NULL, &err) != OK || engine_open(&e, m, &o, &err) != OK)
         fail_msg("%s", err.message);
     (void)snprintf(path, sizeof path, "tests/data/golden/%s/cases.safetensors", name);
-    if (safetensors_open(&cases, path, &err) != OK)
+    if (safetensors_open(&cases, path, &err) != OK || safetensors_read(cases, &err) != OK)
         fail_msg("%s", err.message);
     const struct tensor *in;
     for (size_t k = 0;

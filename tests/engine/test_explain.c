@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "tests/support/linear_floats.h"
 #include "tests/support/random.h"
 
 #define GOLDEN "tests/data/golden/"
@@ -47,11 +48,11 @@ static void draw_pictures(uint8_t pictures[PICTURES][PIXELS_MAX], struct random 
 
 /* ---- the first block's keys ------------------------------------------------------------------------------------ */
 
-static double embed(const struct model *m, const uint8_t *pixels, size_t patch, size_t channel)
+static double embed(const struct model *m, const float *weight, const uint8_t *pixels, size_t patch, size_t channel)
 {
     const struct model_config *c = &m->config;
     const size_t ph = c->patch[0], pw = c->patch[1], across = c->size[1] / pw;
-    const float *w = m->patch_embed.weight + channel * m->patch_embed.in;
+    const float *w = weight + channel * m->patch_embed.in;
     double sum = m->patch_embed.bias != NULL ? (double)m->patch_embed.bias[channel] : 0.0;
     for (size_t rgb = 0; rgb < 3; rgb++)
         for (size_t y = 0; y < ph; y++)
@@ -68,11 +69,12 @@ static size_t compute_keys(const struct model *m, const uint8_t *pixels, double 
     const struct model_config *c = &m->config;
     const struct block_weights *b = &m->blocks[0];
     const size_t tokens = model_config_tokens(c), before = m->cls_token != NULL ? 1 : 0;
+    float *patches = linear_floats(&m->patch_embed), *key = linear_floats(&b->k);
     assert_true(tokens <= TOKENS_MAX && c->dim <= DIM_MAX);
     for (size_t t = 0; t < tokens; t++) {
         double x[DIM_MAX], mean = 0.0, variance = 0.0;
         for (size_t i = 0; i < c->dim; i++) {
-            x[i] = t < before ? (double)m->cls_token[i] : embed(m, pixels, t - before, i);
+            x[i] = t < before ? (double)m->cls_token[i] : embed(m, patches, pixels, t - before, i);
             x[i] += m->pos_embed != NULL ? (double)m->pos_embed[t * c->dim + i] : 0.0;
             mean += x[i] / c->dim;
         }
@@ -84,10 +86,12 @@ static size_t compute_keys(const struct model *m, const uint8_t *pixels, double 
         for (size_t k = 0; k < b->k.out; k++) {
             double sum = b->k.bias != NULL ? (double)b->k.bias[k] : 0.0;
             for (size_t i = 0; i < c->dim; i++)
-                sum += (double)b->k.weight[k * c->dim + i] * x[i];
+                sum += (double)key[k * c->dim + i] * x[i];
             keys[t * b->k.out + k] = sum;
         }
     }
+    free(patches);
+    free(key);
     return tokens;
 }
 

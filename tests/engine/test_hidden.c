@@ -12,6 +12,7 @@
 
 #include "engine/engine.h"
 #include "tests/engine/kernels/tables.h"
+#include "tests/support/linear_floats.h"
 #include "tests/support/program.h"
 #include "tests/support/random.h"
 
@@ -56,13 +57,15 @@ static void *zeroed(size_t n, size_t size)
 static void assert_heads_input(const char *dir, const struct model *m, const double *hidden, const float *logits)
 {
     const struct linear *head = &m->head;
+    float *weight = linear_floats(head);
     for (size_t o = 0; o < head->out; o++) {
         double sum = head->bias != NULL ? (double)head->bias[o] : 0.0;
         for (size_t c = 0; c < head->in; c++)
-            sum += (double)head->weight[o * head->in + c] * hidden[c];
+            sum += (double)weight[o * head->in + c] * hidden[c];
         if (!(fabs(sum - (double)logits[o]) <= 1e-5 * fmax(1.0, fabs(sum))))
             fail_msg("%s: logit %zu is %g, the hidden state gives %g", dir, o, (double)logits[o], sum);
     }
+    free(weight);
 }
 
 /* ---- streams ---------------------------------------------------------------------------------------------------- */

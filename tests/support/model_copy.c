@@ -20,7 +20,7 @@ void model_copy_read(struct model_copy *c, const char *dir)
     c->config = json_load_file(path, 0, NULL);
     assert_non_null(c->config);
     temp_path(path, dir, "model.safetensors");
-    if (safetensors_open(&c->file, path, &err) != OK)
+    if (safetensors_open(&c->file, path, &err) != OK || safetensors_read(c->file, &err) != OK)
         fail_msg("%s", err.message);
     assert_true(safetensors_count(c->file) <= MODEL_COPY_TENSORS_MAX);
     for (size_t i = 0; i < safetensors_count(c->file); i++)

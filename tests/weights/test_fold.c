@@ -55,7 +55,7 @@ static float *widen(struct model_copy *c, uint32_t block, const char *name)
     const struct tensor *t = model_copy_tensor(c, full);
     float *out = malloc(t->elements * sizeof *out);
     assert_non_null(out);
-    assert_int_equal(tensor_to_f32(t, out, NULL), OK);
+    assert_int_equal(tensor_to_f32(t, 0, t->elements, out, NULL), OK);
     return out;
 }
 

@@ -1,5 +1,6 @@
 /* test_model.c - whole model directories: those that ship, the small ones with known answers, names, and what the
  * loaded struct promises to the engine. */
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "tests/support/linear_floats.h"
 #include "tests/support/model_copy.h"
 #include "tests/support/temp_dir.h"
 #include "weights/model.h"
@@ -61,7 +63,7 @@ static void assert_linear(const struct model *m, const struct linear *l, uint32_
 {
     assert_int_equal(l->out, out);
     assert_int_equal(l->in, in);
-    assert_in_arena(m, l->weight, out, in);
+    assert_int_equal(l->weight.elements, (uint64_t)out * in);
     assert_in_arena(m, l->bias, 1, out);
 }
 
@@ -109,12 +111,20 @@ static void a_language_model_loads(void **state)
     assert_linear(m, &m->head, 256, 192);
     assert_in_arena(m, m->norm.weight, 1, 192);
     assert_in_arena(m, m->norm.bias, 1, 192);
-    assert_null(m->patch_embed.weight);
+    assert_int_equal(m->patch_embed.weight.elements, 0);
     for (uint32_t i = 0; i < m->config.depth; i++) {
         assert_in_arena(m, m->blocks[i].biases, 512, 32);
         assert_linear(m, &m->blocks[i].k, 192, 192);
     }
     model_free(m);
+}
+
+static void assert_floats(const struct linear *l, const struct tensor *want)
+{
+    float *w = linear_floats(l);
+    assert_int_equal(want->bytes, sizeof *w * l->out * l->in);
+    assert_memory_equal(w, want->data, want->bytes);
+    free(w);
 }
 
 static void tensors_keep_the_files_numbers(void **state)
@@ -124,11 +134,9 @@ static void tensors_keep_the_files_numbers(void **state)
     (void)state;
     model_copy_read(&c, "tests/data/golden/conv-heads8-k5");
     struct model *m = load("tests/data/golden/conv-heads8-k5");
-    assert_memory_equal(m->patch_embed.weight, model_copy_tensor(&c, "patch_embed.weight")->data,
-                        sizeof(float) * 32 * 48);
+    assert_floats(&m->patch_embed, model_copy_tensor(&c, "patch_embed.weight"));
     assert_memory_equal(m->blocks[1].k.bias, model_copy_tensor(&c, "blocks.1.mixer.k.bias")->data, sizeof(float) * 8);
-    assert_memory_equal(m->blocks[1].fc2.weight, model_copy_tensor(&c, "blocks.1.mlp.fc2.weight")->data,
-                        sizeof(float) * 32 * 128);
+    assert_floats(&m->blocks[1].fc2, model_copy_tensor(&c, "blocks.1.mlp.fc2.weight"));
     assert_memory_equal(m->norm.bias, model_copy_tensor(&c, "norm.bias")->data, sizeof(float) * 32);
     assert_int_equal(m->tensor_count, c.count);
     for (size_t i = 0; i < c.count; i++) {
@@ -243,21 +251,53 @@ static void other_files_in_the_folder_do_not_matter(void **state)
     model_copy_clear(&c);
 }
 
-static void the_model_survives_its_files(void **state)
+static void a_matrix_of_no_numbers_is_refused_by_its_place(void **state)
+{
+    struct model_copy c;
+    float weight[256 * 32] = {0.0f}, rows[2 * 32];
+    struct error err = {.message = ""};
+
+    (void)state;
+    weight[33] = NAN;
+    model_copy_read(&c, "tests/data/golden/lm-local-8");
+    model_copy_set(&c, "head.weight", weight, 256, 32);
+    model_copy_write(&c, folder);
+    struct model *m = load(folder);
+    assert_int_equal(linear_rows(&m->head, 0, 1, rows, &err), OK);
+    assert_int_equal(linear_rows(&m->head, 1, 2, rows, &err), ERR_FORMAT);
+    assert_non_null(strstr(err.message, "m/model.safetensors: tensor \"head.weight\" holds a NaN at element 33"));
+    assert_string_equal(err.param, "head.weight");
+    model_free(m);
+    model_copy_clear(&c);
+}
+
+static void files_may_vanish_but_not_change(void **state)
 {
     struct model_copy c;
     char path[PATH_MAX];
+    float row[32];
     double sum = 0.0;
+    struct error err = {.message = ""};
 
     (void)state;
     model_copy_read(&c, "tests/data/golden/lm-local-8");
     model_copy_write(&c, folder);
     struct model *m = load(folder);
     temp_path(path, folder, "model.safetensors");
-    assert_int_equal(truncate(path, 1), 0);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(unlink(path), 0);
+    assert_floats(&m->head, model_copy_tensor(&c, "head.weight"));
+    assert_int_equal(model_check_unchanged(m, NULL), OK);
+    assert_int_equal(ftruncate(fd, 1), 0);
+    assert_int_equal(close(fd), 0);
     for (size_t i = 0; i < 8192; i++) /* all 256 x 32 */
         sum += (double)fabsf(m->tok_embed[i]);
     assert_true(sum > 0.0);
+    assert_int_equal(linear_rows(&m->head, 0, 1, row, &err), ERR_IO);
+    assert_non_null(strstr(err.message, "model.safetensors: ended 128 bytes early: it was truncated"));
+    assert_int_equal(model_check_unchanged(m, &err), ERR_IO);
+    assert_non_null(strstr(err.message, "to 1 bytes while being read"));
     model_free(m);
     model_copy_clear(&c);
 }
@@ -371,7 +411,8 @@ static void dropped_weights_leave_the_description(void **state)
     model_drop_weights(m);
     assert_null(m->arena);
     assert_null(m->blocks);
-    assert_null(m->head.weight);
+    assert_int_equal(m->head.out, 0);
+    assert_null(m->set);
     assert_int_equal(m->tensor_count, tensors);
     assert_string_equal(m->name, "cifar10-aft-conv");
     assert_string_equal(m->config.labels[8], "ship");
@@ -391,7 +432,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_class_token_leaves_room_for_a_byte, setup, temp_dirs_end),
         cmocka_unit_test_setup_teardown(shared_layers_are_those_of_the_first_block, setup, temp_dirs_end),
         cmocka_unit_test_setup_teardown(other_files_in_the_folder_do_not_matter, setup, temp_dirs_end),
-        cmocka_unit_test_setup_teardown(the_model_survives_its_files, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(a_matrix_of_no_numbers_is_refused_by_its_place, setup, temp_dirs_end),
+        cmocka_unit_test_setup_teardown(files_may_vanish_but_not_change, setup, temp_dirs_end),
         cmocka_unit_test_setup_teardown(what_is_missing_is_named, setup, temp_dirs_end),
         cmocka_unit_test_setup_teardown(a_broken_config_is_refused_by_its_key, setup, temp_dirs_end),
         cmocka_unit_test_setup_teardown(the_folder_names_the_model, setup, temp_dirs_end),

@@ -103,7 +103,7 @@ static void weights_are_always_the_same(void **state)
     struct model *a = make("aft-local-24x256"), *b = make("aft-local-24x256");
     assert_ptr_not_equal(a->arena, b->arena);
     assert_memory_equal(a->tok_embed, b->tok_embed, sizeof(float) * BYTE_VALUES * a->config.dim);
-    assert_memory_equal(a->head.weight, b->head.weight, sizeof(float) * a->head.in * a->head.out);
+    assert_memory_equal(a->head.weight.data, b->head.weight.data, a->head.weight.bytes);
     assert_true(a->parameters * sizeof(float) <= a->arena_bytes);
     model_free(a);
     model_free(b);

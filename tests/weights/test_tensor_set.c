@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "tests/support/linear_floats.h"
 #include "tests/support/model_copy.h"
 #include "tests/support/safetensors_write.h"
 #include "tests/support/temp_dir.h"
@@ -57,6 +58,14 @@ static void write_shards(const struct model_copy *c)
     json_decref(root);
 }
 
+static void assert_same_floats(const struct linear *a, const struct linear *b)
+{
+    float *of_a = linear_floats(a), *of_b = linear_floats(b);
+    assert_memory_equal(of_a, of_b, sizeof *of_a * b->out * b->in);
+    free(of_a);
+    free(of_b);
+}
+
 static void shards_load_like_a_single_file(void **state)
 {
     struct model_copy c;
@@ -78,8 +87,8 @@ static void shards_load_like_a_single_file(void **state)
     assert_true(shards->file_bytes > shards->parameters * sizeof(float));
     assert_int_equal(shards->arena_bytes, single->arena_bytes);
     assert_memory_equal(shards->blocks[1].biases, single->blocks[1].biases, sizeof(float) * 8 * 25);
-    assert_memory_equal(shards->head.weight, single->head.weight, sizeof(float) * 7 * 32);
-    assert_memory_equal(shards->blocks[0].fc1.weight, single->blocks[0].fc1.weight, sizeof(float) * 128 * 32);
+    assert_same_floats(&shards->head, &single->head);
+    assert_same_floats(&shards->blocks[0].fc1, &single->blocks[0].fc1);
     model_free(single);
     model_free(shards);
     model_copy_clear(&c);
@@ -164,7 +173,7 @@ static void more_files_than_the_bound_are_refused(void **state)
     temp_path(path, folder, "model.safetensors.index.json");
     assert_int_equal(json_dump_file(root, path, 0), 0);
     assert_int_equal(tensor_set_open(&s, folder, &err), ERR_FORMAT);
-    assert_non_null(strstr(err.message, "lists more than 1024 files"));
+    assert_non_null(strstr(err.message, "lists more than 256 files"));
     json_decref(root);
 }
 
@@ -209,7 +218,7 @@ static void tensors_are_found_by_name_in_file_order(void **state)
     assert_int_equal(tensor_set_find(s, "z"), 0);
     assert_int_equal(tensor_set_find(s, "a"), 1);
     assert_int_equal(tensor_set_find(s, "b"), 2);
-    assert_int_equal(tensor_set_at(s, 1)->data[1], 3);
+    assert_int_equal(tensor_set_at(s, 1)->bytes, 2);
     tensor_set_close(s);
     tensor_set_close(NULL);
 }

@@ -83,7 +83,8 @@ static void every_golden_picture_equals_pillow(void **state)
     (void)state;
     struct safetensors *golden = NULL;
     struct error err = {0};
-    if (safetensors_open(&golden, PICTURES_DIR "pictures.safetensors", &err) != OK)
+    if (safetensors_open(&golden, PICTURES_DIR "pictures.safetensors", &err) != OK ||
+        safetensors_read(golden, &err) != OK)
         fail_msg("%s", err.message);
     assert_int_equal(safetensors_count(golden), 10);
     for (size_t i = 0; i < safetensors_count(golden); i++)
