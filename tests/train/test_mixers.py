@@ -191,6 +191,17 @@ def test_every_parameter_learns(task, mixer):
         assert p.grad.abs().max() > 0 or name.endswith("k.bias"), name  # a bias of all keys shifts nothing
 
 
+def test_windows_of_keys_far_below_the_largest_have_finite_gradients():
+    """As one element of a picture stands out, whose window the others are not in."""
+    mixer = tiny_model("text-generation", "aft-conv", heads=2, kernel=(3,), global_sum=False).blocks[0].mixer
+    k, v = torch.zeros(1, 12, 2), torch.randn(1, 12, 8)
+    k[0, 0] = 55.0
+    k.requires_grad_(True)
+    y = mixer.products(k, v, (), None)
+    y.square().sum().backward()
+    assert torch.isfinite(y).all() and torch.isfinite(k.grad).all() and k.grad[0, 5].abs().max() > 0
+
+
 @pytest.mark.parametrize("task,mixer", KINDS)
 def test_training_in_bf16_stays_close(task, mixer):
     """Products are rounded to 8 bits, keys and their exponentials are not: whole logits stay within a few percent."""

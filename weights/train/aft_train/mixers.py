@@ -368,7 +368,8 @@ class AftConv(Projections):
             sums = self.convolved(both, grid)
         # Where no token is within the window of one that is not there, there is nothing to divide by.
         weights = hidden(sums[..., -1:], None if mask is None else mask[..., None], 1.0)
-        return (sums[..., :-1] * (1 / weights)).reshape(batch, tokens, dim)
+        # Divided, not multiplied by 1 / weights: the gradient of that, 1 / weights^2, overflows from e^-44 on.
+        return (sums[..., :-1] / weights).reshape(batch, tokens, dim)
 
     def forward(self, x, grid=(), mask=None):
         y = self.mean(self.k(x), self.v(x), grid, mask)
