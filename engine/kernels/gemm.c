@@ -91,20 +91,30 @@ static void pack_bf16(uint8_t *chunk, size_t width, size_t at, const float *rows
 static void pack_int8_row(uint8_t *chunk, size_t width, size_t at, const float *row, size_t k)
 {
     int8_t values[64];
-    float largest = 0.0f;
-    int32_t sum = 0;
-    for (size_t i = 0; i < k; i++)
-        largest = fabsf(row[i]) > largest ? fabsf(row[i]) : largest; /* fmaxf would be a call */
+    int32_t top = 0,
+            sum = 0; /* of sizes as the bits of floats, whose order that is: vector code, which floats forbid */
+    for (size_t i = 0; i < k; i++) {
+        int32_t bits;
+        memcpy(&bits, row + i, sizeof bits);
+        bits &= INT32_MAX;
+        top = bits > top ? bits : top;
+    }
+    float largest;
+    memcpy(&largest, &top, sizeof largest);
     const float scale = largest > 0.0f ? largest / 127.0f : 1.0f;
     for (size_t first = 0; first < k; first += sizeof values) {
         const size_t n = k - first < sizeof values ? k - first : sizeof values;
+        memset(values + n / 4 * 4, 0, n < sizeof values ? 4 : 0);
         for (size_t i = 0; i < n; i++) {
-            const int32_t value = (int32_t)lrintf(row[first + i] / scale);
-            values[i] = (int8_t)value;
-            sum += value;
+            /* To the nearest whole number, ties to even: from 2^23 on the last bit of a float is a one. */
+            const float shifted = row[first + i] / scale + 0x1.8p23f;
+            int32_t bits;
+            memcpy(&bits, &shifted, sizeof bits);
+            values[i] = (int8_t)(bits & 0xff);
+            sum += values[i];
         }
         for (size_t i = 0; i < n; i += 4)
-            memcpy(chunk + ((first + i) / 4 * width + at) * 4, values + i, n - i < 4 ? n - i : 4);
+            memcpy(chunk + ((first + i) / 4 * width + at) * 4, values + i, 4);
     }
     uint8_t *tail = chunk + (k + 3) / 4 * 4 * width;
     sum *= 128;
