@@ -1,4 +1,4 @@
-/* file.c - regular files, read with read(): a mapped file that somebody truncates would kill the process later.
+/* file.c - regular files, read with pread(): a mapped file that somebody truncates would kill the process later.
  * Any thread. Invariant: between file_open and file_close, fd is open and `size` and `modified` are what
  * they were when it was opened. */
 #include "config/file.h"
@@ -74,8 +74,14 @@ void file_close(struct file *f)
     f->fd = -1;
 }
 
-/* From `from` on or, where that is NULL, from where the last one ended. */
-static enum status read_all(const struct file *f, const uint64_t *from, void *out, size_t n, struct error *err)
+enum status file_read(struct file *f, void *out, size_t n, struct error *err)
+{
+    const enum status st = file_read_at(f, f->at, out, n, err);
+    f->at += n;
+    return st;
+}
+
+enum status file_read_at(const struct file *f, uint64_t from, void *out, size_t n, struct error *err)
 {
     size_t at = 0;
 
@@ -83,8 +89,7 @@ static enum status read_all(const struct file *f, const uint64_t *from, void *ou
         const size_t want = n - at < read_chunk ? n - at : read_chunk;
         if (atomic_load_explicit(&stopped, memory_order_relaxed))
             return error_set(err, ERR_UNAVAILABLE, "%s: was not read to its end: the program is stopping", f->path);
-        const ssize_t got = from == NULL ? read(f->fd, (char *)out + at, want)
-                                         : pread(f->fd, (char *)out + at, want, (off_t)(*from + at));
+        const ssize_t got = pread(f->fd, (char *)out + at, want, (off_t)(from + at));
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -95,16 +100,6 @@ static enum status read_all(const struct file *f, const uint64_t *from, void *ou
         at += (size_t)got;
     }
     return OK;
-}
-
-enum status file_read(struct file *f, void *out, size_t n, struct error *err)
-{
-    return read_all(f, NULL, out, n, err);
-}
-
-enum status file_read_at(const struct file *f, uint64_t at, void *out, size_t n, struct error *err)
-{
-    return read_all(f, &at, out, n, err);
 }
 
 enum status file_check_unchanged(const struct file *f, struct error *err)

@@ -16,7 +16,7 @@
 struct file {
     const char *path; /* borrowed from the caller of file_open */
     int fd;
-    uint64_t size;
+    uint64_t size, at; /* at: what file_read reads next */
     struct timespec modified;
 };
 
@@ -28,8 +28,8 @@ void file_close(struct file *f);
 /* The next n bytes into out [n]. Errors: ERR_IO, also when the file ends before that; ERR_UNAVAILABLE after
  * file_stop_reading. */
 enum status file_read(struct file *f, void *out, size_t n, struct error *err);
-/* The same from byte `at` of the file on, of which many threads may read at once. */
-enum status file_read_at(const struct file *f, uint64_t at, void *out, size_t n, struct error *err);
+/* The same from byte `from` of the file on, of which many threads may read at once. */
+enum status file_read_at(const struct file *f, uint64_t from, void *out, size_t n, struct error *err);
 /* The process ends: files that are being read, by any thread, are given up within a mebibyte, and none is read any
  * more. */
 void file_stop_reading(void);

@@ -43,13 +43,13 @@
 #define MODEL_TOKENS_MAX 65536                   /* patches of one picture */
 #define POSITION_BIAS_MAX 60.0                   /* exp(w) and 1/exp(w) stay ordinary float32 numbers */
 #define MODEL_BYTES_MAX (UINT64_C(1) << 34)      /* one model as float32, without its matrices */
-#define MODEL_SHARDS_MAX 256            /* files of one model, open at a time; large ones on the hub have 200 */
-#define MODEL_INDEX_JSON_MAX (4u << 20) /* model.safetensors.index.json: as many names as a header holds */
-#define MODEL_NORM_EPS_MIN 1e-30        /* its inverse root is an ordinary float32 number */
-#define MODEL_NORM_EPS_MAX 1.0          /* more would swamp a variance of about 1 */
-#define MODEL_MEAN_MAX 1000.0           /* input.mean: values lie in 0..1 or, by some habits, in 0..255 */
-#define MODEL_STD_MIN 1e-6              /* input.std: (x - mean) / std stays far from float32's end */
-#define MODEL_STD_MAX 1000.0            /* as MODEL_MEAN_MAX */
+#define MODEL_SHARDS_MAX 64                      /* files of one model, open at a time: half of HTTP_FILES_BESIDE */
+#define MODEL_INDEX_JSON_MAX (4u << 20)          /* model.safetensors.index.json: as many names as a header holds */
+#define MODEL_NORM_EPS_MIN 1e-30                 /* its inverse root is an ordinary float32 number */
+#define MODEL_NORM_EPS_MAX 1.0                   /* more would swamp a variance of about 1 */
+#define MODEL_MEAN_MAX 1000.0                    /* input.mean: values lie in 0..1 or, by some habits, in 0..255 */
+#define MODEL_STD_MIN 1e-6                       /* input.std: (x - mean) / std stays far from float32's end */
+#define MODEL_STD_MAX 1000.0                     /* as MODEL_MEAN_MAX */
 
 /* ---- engine --------------------------------------------------------------------------------------------- */
 #define ENGINE_THREADS_MAX 256                     /* OpenMP threads of the one compute pool */

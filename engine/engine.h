@@ -58,9 +58,10 @@ struct engine_info {
     uint64_t macs, mixer_macs;
 };
 
-/* Pack the weights and size the workspace. `m` is borrowed only during the call, except for its config, which must
- * outlive the engine. *ret is set only on OK; free with engine_close.
- * Errors: ERR_NOMEM, ERR_ARGUMENT (isa). */
+/* Read and pack the weights, which were not dropped, and size the workspace. `m` is borrowed only during the call,
+ * except for its config, which must outlive the engine. *ret is set only on OK; free with engine_close.
+ * Errors: ERR_NOMEM, ERR_ARGUMENT (isa); ERR_IO where a file cannot be read or was written to since model_load;
+ * ERR_FORMAT naming a matrix that holds no finite numbers; ERR_UNAVAILABLE after file_stop_reading. */
 enum status engine_open(struct engine **ret, const struct model *m, const struct engine_options *o, struct error *err);
 void engine_close(struct engine *e); /* NULL is a no-op */
 const struct engine_info *engine_info(const struct engine *e);

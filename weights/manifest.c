@@ -163,8 +163,7 @@ struct walk {
     const struct model_config *config;
     const struct tensor_set *set;
     struct manifest manifest;
-    bool *taken; /* [tensor_set_count] */
-    size_t taken_count;
+    bool *taken;      /* [tensor_set_count] */
     void *bases[3];   /* the structs behind enum row_struct */
     char prefix[32];  /* "blocks.3." or "" */
     uint64_t factors; /* d' of this block; 0 until a tensor has set it */
@@ -243,7 +242,6 @@ static enum status take_tensor(const struct tensor **ret, struct walk *w, const 
                                format_shape(t->shape, t->rank).text, format_expected(w, row->shape, rank).text);
     assert(!w->taken[number]);
     w->taken[number] = true;
-    w->taken_count++;
     *ret = t;
     return OK;
 }
@@ -329,8 +327,10 @@ static enum status bind_own_tensors(struct walk *w, struct error *err)
 static enum status check_left_over(const struct walk *w, struct error *err)
 {
     const size_t count = tensor_set_count(w->set);
-    const size_t extra = count - w->taken_count;
+    size_t extra = 0;
 
+    for (size_t i = 0; i < count; i++)
+        extra += !w->taken[i];
     for (size_t i = 0; i < count; i++) {
         if (w->taken[i])
             continue;

@@ -47,8 +47,9 @@ static enum status arena_init(struct arena *a, uint64_t room, struct error *err)
     const uint64_t bytes = room * sizeof(float);
 
     if (bytes > MODEL_BYTES_MAX)
-        return error_set(err, ERR_FORMAT, "the model takes %" PRIu64 " bytes as float32, expected at most %" PRIu64,
-                         bytes, (uint64_t)MODEL_BYTES_MAX);
+        return error_set(err, ERR_FORMAT,
+                         "what is no matrix takes %" PRIu64 " bytes as float32, expected at most %" PRIu64, bytes,
+                         (uint64_t)MODEL_BYTES_MAX);
     a->floats = aligned_alloc(ARENA_ALIGNMENT, (size_t)bytes + ARENA_ALIGNMENT);
     if (a->floats == NULL)
         return error_set(err, ERR_NOMEM, "not enough memory for the model's %" PRIu64 " bytes", bytes);
@@ -213,7 +214,7 @@ static enum status load_weights(struct model *m, const char *dir, struct error *
         m->set = l.set;
         l.keep.floats = NULL; /* the model's now */
         l.set = NULL;
-    } else {
+    } else if (st != ERR_IO && st != ERR_UNAVAILABLE) { /* which name their file */
         name_place(err, dir);
     }
     free(l.keep.floats);

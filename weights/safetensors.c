@@ -244,17 +244,18 @@ enum status safetensors_open(struct safetensors **ret, const char *path, struct 
     return st;
 }
 
-enum status safetensors_read(struct safetensors *st, struct error *err)
+enum status safetensors_read(struct safetensors *s, struct error *err)
 {
-    st->data = malloc((size_t)st->data_bytes + 1); /* malloc(0) may be NULL */
-    if (st->data == NULL)
-        return error_set(err, ERR_NOMEM, "%s: not enough memory for %" PRIu64 " bytes of tensors", st->path,
-                         st->data_bytes);
-    const uint64_t begin = st->file.size - st->data_bytes;
-    const enum status read = file_read_at(&st->file, begin, st->data, (size_t)st->data_bytes, err);
-    for (size_t i = 0; read == OK && i < st->count; i++)
-        st->tensors[i].data = st->data + (st->tensors[i].begin - begin);
-    return read == OK ? safetensors_check_unchanged(st, err) : read;
+    const uint64_t begin = s->file.size - s->data_bytes;
+
+    s->data = malloc((size_t)s->data_bytes + 1); /* malloc(0) may be NULL */
+    if (s->data == NULL)
+        return error_set(err, ERR_NOMEM, "%s: not enough memory for %" PRIu64 " bytes of tensors", s->path,
+                         s->data_bytes);
+    const enum status st = file_read_at(&s->file, begin, s->data, (size_t)s->data_bytes, err);
+    for (size_t i = 0; st == OK && i < s->count; i++)
+        s->tensors[i].data = s->data + (s->tensors[i].begin - begin);
+    return st == OK ? safetensors_check_unchanged(s, err) : st;
 }
 
 enum status safetensors_check_unchanged(const struct safetensors *st, struct error *err)

@@ -35,7 +35,7 @@ struct safetensors;
  * Errors: ERR_IO (cannot be read), ERR_FORMAT (which rule is broken, and where), ERR_NOMEM. */
 enum status safetensors_open(struct safetensors **ret, const char *path, struct error *err);
 /* Read all tensors' data into memory. Errors: ERR_IO, ERR_NOMEM. */
-enum status safetensors_read(struct safetensors *st, struct error *err);
+enum status safetensors_read(struct safetensors *s, struct error *err);
 /* ERR_IO when the file is no longer as it was opened: what was read may be a mixture. */
 enum status safetensors_check_unchanged(const struct safetensors *st, struct error *err);
 void safetensors_close(struct safetensors *st); /* NULL is a no-op */

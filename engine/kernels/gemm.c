@@ -91,8 +91,8 @@ static void pack_bf16(uint8_t *chunk, size_t width, size_t at, const float *rows
 static void pack_int8_row(uint8_t *chunk, size_t width, size_t at, const float *row, size_t k)
 {
     int8_t values[64];
-    int32_t top = 0,
-            sum = 0; /* of sizes as the bits of floats, whose order that is: vector code, which floats forbid */
+    int32_t sum = 0;
+    int32_t top = 0; /* the largest by the bits of floats, whose order that is: of floats, no vector code is made */
     for (size_t i = 0; i < k; i++) {
         int32_t bits;
         memcpy(&bits, row + i, sizeof bits);

@@ -100,7 +100,7 @@ static enum status load(struct hosting *h, const struct found_model *found, stru
     } else if (st == OK) {
         st = serve(h, found, e, err);
     }
-    (void)malloc_trim(0); /* return the files' bytes, which were needed once, and what was replaced */
+    (void)malloc_trim(0); /* return what loading needed once, and what was replaced */
     return st;
 }
 

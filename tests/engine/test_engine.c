@@ -1,18 +1,23 @@
 /* test_engine.c - the engine on whole models: the promise of engine.h that bits do not depend on company, chunking or
  * threads, and the guards of its boundary. Agreement with the oracle's logits is `aft verify` (tests/cli). */
+#include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
 #include "engine/engine.h"
 #include "tests/engine/kernels/tables.h"
+#include "tests/support/model_copy.h"
 #include "tests/support/program.h"
 #include "tests/support/random.h"
+#include "tests/support/temp_dir.h"
 
 #define LM "tests/data/models/enwik8-aft-local"
 #define CLASSIFIER "weights/models/cifar10-aft-conv"
@@ -538,6 +543,54 @@ static void info_tells_what_mixing_costs(void **state)
     }
 }
 
+/* What the engine is the first to read: the matrices of blocks, of the head and of the patches. */
+static void weights_that_are_none_are_refused(void **state)
+{
+    static const struct {
+        const char *tensor;
+        enum dtype dtype;
+        enum status want;
+        const char *piece;
+    } cases[] = {
+        {"blocks.1.mlp.fc2.weight", DTYPE_F32, ERR_FORMAT,
+         "model.safetensors: tensor \"blocks.1.mlp.fc2.weight\" holds a NaN at element 1"},
+        {"patch_embed.weight", DTYPE_F32, ERR_FORMAT, "tensor \"patch_embed.weight\" holds a NaN at element 1"},
+        {"head.weight", DTYPE_F32, ERR_FORMAT, "tensor \"head.weight\" holds a NaN at element 1"},
+        {"head.weight", DTYPE_U8, ERR_FORMAT, "tensor \"head.weight\" has dtype U8, expected F32, F16 or BF16"},
+        {NULL, DTYPE_F32, ERR_IO, "model.safetensors: was written to while being read"},
+    };
+    static float numbers[128 * 32] = {0.0f, NAN};
+    const struct engine_options o = {.pictures_max = 1};
+    char dir[PATH_MAX], path[PATH_MAX];
+    (void)state;
+    temp_dir_create(dir);
+    temp_path(path, dir, "model.safetensors");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_copy c;
+        struct engine *e = NULL;
+        struct error err = {.message = ""};
+        model_copy_read(&c, "tests/data/golden/conv-heads8-k5");
+        if (cases[i].tensor != NULL) {
+            struct tensor *t = model_copy_tensor(&c, cases[i].tensor);
+            assert_true(t->elements <= sizeof numbers / sizeof numbers[0]);
+            t->data = (const uint8_t *)numbers;
+            t->dtype = cases[i].dtype;
+            t->bytes = t->elements * dtype_bytes(t->dtype);
+        }
+        model_copy_write(&c, dir);
+        struct model *m = load(dir);
+        if (cases[i].tensor == NULL)
+            assert_int_equal(utimensat(AT_FDCWD, path, (const struct timespec[2]){{0, 0}, {1, 0}}, 0), 0);
+        const enum status got = engine_open(&e, m, &o, &err);
+        if (got != cases[i].want || strstr(err.message, cases[i].piece) == NULL || e != NULL)
+            fail_msg("%s: %s \"%s\", expected %s \"%s\"", cases[i].tensor, status_name(got), err.message,
+                     status_name(cases[i].want), cases[i].piece);
+        model_free(m);
+        model_copy_clear(&c);
+    }
+    temp_dir_remove(dir);
+}
+
 static void closing_nothing_is_fine(void **state)
 {
     (void)state;
@@ -558,6 +611,7 @@ int main(void)
         cmocka_unit_test(an_unknown_instruction_set_is_named),
         cmocka_unit_test(info_tells_what_a_stream_costs),
         cmocka_unit_test(info_tells_what_mixing_costs),
+        cmocka_unit_test(weights_that_are_none_are_refused),
         cmocka_unit_test(closing_nothing_is_fine),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

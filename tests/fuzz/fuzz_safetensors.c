@@ -33,6 +33,25 @@ static const char *make_file(struct fuzz_input *in)
     return path;
 }
 
+/* Both ways to its bytes are the same. */
+static void check_read(struct safetensors *file)
+{
+    struct error err;
+    fuzz_check(safetensors_read(file, &err) == OK, "what was opened can be read");
+    for (size_t i = 0; i < safetensors_count(file); i++) {
+        const struct tensor *t = safetensors_at(file, i);
+        float whole[1] = {0.0f}, piece[1] = {0.0f};
+        struct tensor apart = *t;
+        apart.data = NULL;
+        if (t->elements == 0)
+            continue;
+        const uint64_t last = t->elements - 1;
+        const enum status st = tensor_to_f32(t, last, 1, whole, &err);
+        fuzz_check(tensor_to_f32(&apart, last, 1, piece, &err) == st, "what was read is what the file holds");
+        fuzz_check(st != OK || whole[0] == piece[0], "what was read is what the file holds");
+    }
+}
+
 /* Its bytes lie within the file's, and become floats that are finite or are refused by name. */
 static uint64_t check_tensor(const struct tensor *t)
 {
@@ -81,6 +100,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         bytes += check_tensor(t);
     }
     fuzz_check(bytes + LENGTH_BYTES <= safetensors_bytes(file), "tensors lie in the file");
+    fuzz_check(end == 0 || end == safetensors_bytes(file), "and fill it to its end");
+    check_read(file);
     safetensors_close(file);
     return 0;
 }

@@ -173,7 +173,7 @@ static void more_files_than_the_bound_are_refused(void **state)
     temp_path(path, folder, "model.safetensors.index.json");
     assert_int_equal(json_dump_file(root, path, 0), 0);
     assert_int_equal(tensor_set_open(&s, folder, &err), ERR_FORMAT);
-    assert_non_null(strstr(err.message, "lists more than 256 files"));
+    assert_non_null(strstr(err.message, "lists more than 64 files"));
     json_decref(root);
 }
 
@@ -218,7 +218,7 @@ static void tensors_are_found_by_name_in_file_order(void **state)
     assert_int_equal(tensor_set_find(s, "z"), 0);
     assert_int_equal(tensor_set_find(s, "a"), 1);
     assert_int_equal(tensor_set_find(s, "b"), 2);
-    assert_int_equal(tensor_set_at(s, 1)->bytes, 2);
+    assert_int_equal(tensor_set_at(s, 1)->begin, tensor_set_bytes(s) - 2);
     tensor_set_close(s);
     tensor_set_close(NULL);
 }

@@ -201,6 +201,28 @@ static void segments_are_packed_side_by_side(void **state)
     free(p);
 }
 
+/* As qkv has keys of few heads in the middle of a chunk, which go on in the next one. */
+static void a_segment_may_begin_within_a_chunk(void **state)
+{
+    (void)state;
+    enum { K = 7, AT = 16, COUNT = 20 };
+    for (enum precision precision = 0; precision < PRECISION_COUNT; precision++) {
+        struct product *apart = product_create(), *p = product_create();
+        struct random rng = {4};
+        product_init(apart, kernels_select(NULL), precision, COUNT, K, &rng);
+        product_init(p, kernels_select(NULL), precision, AT + COUNT, K, &rng);
+        memset(p->packed, 0, sizeof p->packed);
+        memset(p->packed_bias, 0, sizeof p->packed_bias);
+        gemm_pack(&p->g, AT, apart->weight, apart->bias, COUNT, K);
+        gemm_run(&apart->c, &apart->g, apart->y, N_MAX, apart->x, K, 2, EPILOGUE_BIAS);
+        gemm_run(&p->c, &p->g, p->y, N_MAX, apart->x, K, 2, EPILOGUE_BIAS);
+        for (size_t r = 0; r < 2; r++)
+            assert_memory_equal(p->y + r * N_MAX + AT, apart->y + r * N_MAX, sizeof(float) * COUNT);
+        free(apart);
+        free(p);
+    }
+}
+
 /* ---- bits ------------------------------------------------------------------------------------------------------- */
 
 /* The row is put at every place of passes of every length among ever new neighbours, by one thread and by a team. */
@@ -270,6 +292,7 @@ int main(void)
         cmocka_unit_test(int8_is_the_same_on_every_instruction_set),
         cmocka_unit_test(what_is_no_number_stays_none),
         cmocka_unit_test(segments_are_packed_side_by_side),
+        cmocka_unit_test(a_segment_may_begin_within_a_chunk),
         cmocka_unit_test(a_rows_bits_depend_on_the_row_alone),
         cmocka_unit_test(sums_over_tokens_lose_nothing),
     };
