@@ -107,6 +107,7 @@ $(call objects,$(addsuffix -avx2,$(SIMD)) $(call kernels,avx2_*)): ISA_FLAGS = $
 $(call objects,$(addsuffix -avx512,$(SIMD))): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -DKERNELS_ISA=avx512
 $(call objects,$(call kernels,avx512_vnni*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512vnni -DKERNELS_ISA=avx512
 $(call objects,$(call kernels,avx512_bf16*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512bf16 -DKERNELS_ISA=avx512
+$(call objects,$(call kernels,avx512_amx*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mamx-tile -mamx-int8 -mamx-bf16 -DKERNELS_ISA=avx512
 # Scheduled before registers are allocated, loads move ahead until some of 24 sums are on the stack.
 $(call objects,$(call kernels,neon*)): ISA_FLAGS = $(KERNEL_FLAGS) -fno-schedule-insns $(NEON_FLAGS) -DKERNELS_ISA=baseline
 $(call objects,$(call kernels,neon_dotprod*)): NEON_FLAGS := -march=armv8.2-a+dotprod

@@ -171,7 +171,7 @@ static void plan_rows(struct engine *e, enum precision precision, uint64_t most)
     struct gemm_rows *rows = &e->core.gemm.rows;
     const uint32_t widest = e->core.config->hidden > e->core.dims.dim ? e->core.config->hidden : e->core.dims.dim;
     rows->bytes = gemm_row_bytes(precision, widest);
-    workspace_note(&e->workspace, &rows->shared, most * rows->bytes, 1);
+    workspace_note(&e->workspace, &rows->shared, (most + GEMM_ROWS_MAX - 1) * rows->bytes, 1);
     workspace_note(&e->workspace, &rows->own, (uint64_t)e->core.threads * GEMM_BLOCK * rows->bytes, 1);
 }
 

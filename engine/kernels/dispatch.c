@@ -1,6 +1,10 @@
 /* dispatch.c - which build of the element-wise kernels runs on this machine. */
 #include <string.h>
-#ifdef __aarch64__
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#elif defined __aarch64__
 #include <sys/auxv.h>
 #endif
 
@@ -8,7 +12,8 @@
 
 extern const struct kernels kernels_baseline;
 #ifdef __x86_64__
-extern const struct kernels kernels_avx2, kernels_avx2_int8, kernels_avx512, kernels_avx512_vnni, kernels_avx512_bf16;
+extern const struct kernels kernels_avx2, kernels_avx2_int8, kernels_avx512, kernels_avx512_vnni, kernels_avx512_bf16,
+    kernels_avx512_amx;
 #elif defined __aarch64__
 extern const struct kernels kernels_neon, kernels_neon_dotprod, kernels_neon_bf16;
 #endif
@@ -18,6 +23,19 @@ struct table {
     const struct kernels *kernels;
     bool runs;
 };
+
+#if defined __x86_64__ && !defined KERNELS_PLAIN
+/* Has the processor tiles, for bf16 and int8, and does Linux, which saves them with a thread's registers for a process
+ * that has asked, let us use them? */
+static bool may_use_tiles(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 }; /* of asm/prctl.h and the manuals of Intel */
+    const unsigned wanted = 1U << 22 | 1U << 24 | 1U << 25;         /* amx-bf16, amx-tile, amx-int8 */
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & wanted) == wanted &&
+           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+#endif
 
 /* Best first; returns how many there are. The features checked are those that the Makefile compiles each table with, no
  * more. */
@@ -34,8 +52,12 @@ static size_t list_tables(struct table found[KERNELS_TABLES_MAX])
     found[n++] = (struct table){&kernels_avx2, avx2};
 #else
     const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-    found[n++] = (struct table){&kernels_avx512_bf16, vnni && __builtin_cpu_supports("avx512bf16")};
-    found[n++] = (struct table){&kernels_avx512_vnni, vnni};
+    const bool bf16 = vnni && __builtin_cpu_supports("avx512bf16");
+    found[n++] = (struct table){&kernels_avx512_amx, bf16 && may_use_tiles()};
+    const bool intel = __builtin_cpu_is("intel"); /* whose vdpbf16ps is slower than to widen pairs for two FMAs */
+    found[n + intel] = (struct table){&kernels_avx512_bf16, bf16};
+    found[n + !intel] = (struct table){&kernels_avx512_vnni, vnni};
+    n += 2;
     found[n++] = (struct table){&kernels_avx512, avx512};
     found[n++] = (struct table){&kernels_avx2_int8, avx2};
 #endif

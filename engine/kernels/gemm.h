@@ -32,7 +32,7 @@ struct gemm {
 
 /* Rows converted to a precision other than fp32: by all threads into `shared`, or by each for itself. */
 struct gemm_rows {
-    uint8_t *shared; /* [rows, bytes] */
+    uint8_t *shared; /* [rows and GEMM_ROWS_MAX - 1 more, bytes] */
     uint8_t *own;    /* [threads, GEMM_BLOCK, bytes] */
     size_t bytes;    /* of the longest row */
 };

@@ -41,8 +41,9 @@ struct kernels {
         *mixers; /* the token mixers (engine/pass/mixer.h) as compiled for it, by enum mixer_type */
 
     /* acc [rows, ld] = rows times packed weights, by precision: rows <= GEMM_ROWS_MAX at `stride` bytes (fp32: k
-     * floats; else what to_row makes); w: chunks of GEMM_CHUNK columns side by side, `width` columns in all, a multiple
-     * of LANES; more than one chunk for up to 6 rows, more than two for up to 3. */
+     * floats; else what to_row makes, and memory for GEMM_ROWS_MAX of them, as tiles are read whole); w: chunks of
+     * GEMM_CHUNK columns side by side, `width` columns in all, a multiple of LANES; more than one chunk for up to 6
+     * rows, more than two for up to 3. acc has room for GEMM_ROWS_MAX rows, all of which may be written. */
     product_kernel *product[PRECISION_COUNT];
     /* One row of k floats as bf16, rounded to the nearest; or as int8 with its scale, both zero beyond k. Only for the
      * products of the same table, which alone know what a byte holds. PRECISION_F32: NULL. */
@@ -62,12 +63,12 @@ struct kernels {
     void (*softmax)(float *x, size_t n);
 };
 
-/* The best table that this processor runs; `isa` ("baseline"; "avx2", "avx512", "avx512vnni", "avx512bf16" on
+/* The best table that this processor runs; `isa` ("baseline"; "avx2", "avx512", "avx512vnni", "avx512bf16", "amx" on
  * x86-64; "neon", "neondotprod", "neonbf16" on arm64) asks for that one and gets NULL where the processor lacks it or
  * the name is unknown. NULL asks for the best. */
 const struct kernels *kernels_select(const char *isa);
 
-enum { KERNELS_TABLES_MAX = 5 }; /* of one build */
+enum { KERNELS_TABLES_MAX = 6 }; /* of one build */
 /* All tables of this build, the best first and a NULL last, whatever this processor runs. */
 void kernels_list(const struct kernels *ret[KERNELS_TABLES_MAX + 1]);
 

@@ -52,6 +52,46 @@ LOOP(int8_avx2, FOR("avx2"), eight, (eight)_mm256_madd_epi16((__m256i)x[c], _mm2
 LOOP(int8_vnni, FOR("avx512f,avx512vnni"), __m512i,
      _mm512_dpbusd_epi32(x[c], _mm512_set1_epi32(BYTES), _mm512_set1_epi32(BYTES)))
 
+struct tiles {
+    uint8_t palette, start, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+/* Four tiles of 16 rows by 16 columns, 16 steps at a time. The shapes that the engine has set are set again at the
+ * end. */
+#define TILES(name, multiply, what)                                                  \
+    FOR("amx-tile,amx-int8,amx-bf16") static void name(void *chains, uint64_t turns) \
+    {                                                                                \
+        const int32_t same[16] = {FOUR(what), FOUR(what), FOUR(what), FOUR(what)};   \
+        struct tiles before, now = {.palette = 1};                                   \
+        for (int i = 0; i < 6; i++) {                                                \
+            now.rows[i] = 16;                                                        \
+            now.row_bytes[i] = 64;                                                   \
+        }                                                                            \
+        _tile_storeconfig(&before);                                                  \
+        _tile_loadconfig(&now);                                                      \
+        EACH_TILE(_tile_loadd, chains)                                               \
+        _tile_loadd(4, same, 0);                                                     \
+        _tile_loadd(5, same, 0);                                                     \
+        for (uint64_t i = 0; i < turns; i++) {                                       \
+            multiply(0, 4, 5);                                                       \
+            multiply(1, 4, 5);                                                       \
+            multiply(2, 4, 5);                                                       \
+            multiply(3, 4, 5);                                                       \
+        }                                                                            \
+        EACH_TILE(_tile_stored, chains)                                              \
+        _tile_loadconfig(&before);                                                   \
+    }
+#define FOUR(x) x, x, x, x
+#define EACH_TILE(move, chains)           \
+    move(0, (char *)(chains), 64);        \
+    move(1, (char *)(chains) + 1024, 64); \
+    move(2, (char *)(chains) + 2048, 64); \
+    move(3, (char *)(chains) + 3072, 64);
+#define TILES_FLOP(steps) (2.0 * 4 * 16 * 16 * (steps))
+TILES(bf16_amx, _tile_dpbf16ps, PAIR)
+TILES(int8_amx, _tile_dpbusd, BYTES)
+
 #define FP32_AVX512           \
     {                         \
         fp32_avx512, FLOP(16) \
@@ -62,6 +102,7 @@ static const struct peak peaks[] = {
     {"avx512", {FP32_AVX512, FP32_AVX512, FP32_AVX512}},
     {"avx512vnni", {FP32_AVX512, FP32_AVX512, {int8_vnni, FLOP(64)}}},
     {"avx512bf16", {FP32_AVX512, {bf16_avx512, FLOP(32)}, {int8_vnni, FLOP(64)}}},
+    {"amx", {FP32_AVX512, {bf16_amx, TILES_FLOP(32)}, {int8_amx, TILES_FLOP(64)}}},
 };
 #elif defined __aarch64__
 LOOP(fp32, , float32x4_t, vfmaq_f32(vdupq_n_f32(ADD), x[c], vdupq_n_f32(BY)))

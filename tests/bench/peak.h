@@ -15,7 +15,7 @@ struct peak_loop {
     void (*run)(void *chains, uint64_t turns);
     double flop;
 };
-#define PEAK_CHAINS_BYTES 1024 /* what holds all chains, aligned to 64; zero at first */
+#define PEAK_CHAINS_BYTES 4096 /* what holds all chains, aligned to 64; zero at first */
 
 /* The fastest loops of one instruction set. Where it has no instruction for a precision, its products are those of
  * fp32, and so is its loop. */

@@ -39,7 +39,7 @@ static int setup(void **state)
 /* The best instruction set for which both pay, or NULL where this machine has none. */
 static const char *best_isa(void)
 {
-    static const char *const isas[] = {"avx512bf16", "neonbf16"};
+    static const char *const isas[] = {"amx", "avx512bf16", "neonbf16"};
     for (size_t i = 0; i < LENGTH(isas); i++)
         if (engine_precision_pays(ENGINE_BF16, isas[i]))
             return isas[i];
