@@ -1,6 +1,7 @@
 """Texts in languages, of packages made here."""
 import json
 import random
+import struct
 import subprocess
 
 import pytest
@@ -14,14 +15,26 @@ SOURCE = "# licence\n" * 20 + "".join(f"def function_{i}(a, b):\n    return a + 
 
 
 def package(cache, name, files):
-    """A real package with these {path: text}."""
+    """A real package with these {path: text or bytes}."""
     tree = cache / name
     control = f"Package: {name}\nVersion: 1:2.0-3\nArchitecture: all\nMaintainer: A <a@b.c>\nDescription: none\n"
     for path, text in {"DEBIAN/control": control, **files,
                        f"usr/share/doc/{name}/copyright": "License: GPL-2+\n text\n\nLicense: MIT\n text\n"}.items():
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
-        (tree / path).write_text(text)
+        (tree / path).write_bytes(text if isinstance(text, bytes) else text.encode())
     subprocess.run(["dpkg-deb", "-b", tree, cache / f"{name}_1%3a2.0-3_all.deb"], check=True, capture_output=True)
+
+
+def catalogue(messages):
+    """What msgfmt makes of {English: translation}."""
+    texts = [(k.encode(), v.encode()) for k, v in sorted(messages.items())]
+    first, data, places = 28 + 16 * len(texts), b"", ([], [])
+    for side, where in enumerate(places):
+        for both in texts:
+            where.append(struct.pack("<2I", len(both[side]), first + len(data)))
+            data += both[side] + b"\0"
+    head = struct.pack("<7I", 0x950412DE, 0, len(texts), 28, 28 + 8 * len(texts), 0, 0)
+    return head + b"".join(places[0] + places[1]) + data
 
 
 @pytest.fixture
@@ -70,6 +83,23 @@ def test_a_part_begins_with_a_word_and_ends_with_a_character():
     assert len(parts) > 2 and all(len(p.encode()) in (8, 9) for p in parts)
     assert {p.split()[0] for p in parts} <= {"Größe", "über", "alles,", "auch"}
     assert languages.part_of("short", 20, rng) == "short"
+
+
+def test_what_programs_say_is_learnt_in_both_languages(tmp_path, cache):
+    said = {"": "Content-Type: text/plain; charset=UTF-8\n\nA head that nobody is meant to ever learn.",
+            "Save": "Sichern",
+            "window\4This _file is no longer where it was.": "Diese _Datei ist nicht mehr, wo sie war.",
+            "<b>One of all</b> the files was lost.\0%d of all the files were lost.":
+                "Eine der Dateien ging verloren.\0%d der Dateien gingen verloren.\n\nSie sind fort, für immer."}
+    package(cache, "one", {"usr/share/locale/de/LC_MESSAGES/one.mo": catalogue(said),
+                           "usr/share/locale/xx/LC_MESSAGES/one.mo": catalogue({"a": "A language that nobody has."})})
+    assert languages.main([str(tmp_path / "set"), "--cache", str(cache)]) == 0
+    learnt = {label: {text for text, has in rows(tmp_path / "set" / "train.jsonl") if has == label}
+              for label in ("German", "English")}
+    assert learnt["German"] == {"Diese Datei ist nicht mehr, wo sie war.", "Eine der Dateien ging verloren.",
+                                "%d der Dateien gingen verloren.", "Sie sind fort, für immer.", *GERMAN}
+    assert learnt["English"] == {"This file is no longer where it was.", "One of all the files was lost.",
+                                 "%d of all the files were lost.", ENGLISH[1]}
 
 
 def test_manual_pages_are_read_as_sentences():

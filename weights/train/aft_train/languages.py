@@ -3,8 +3,8 @@
 apt-get fetches 490 MB of them. FOLDER then has train.jsonl, valid.jsonl and test.jsonl, test-20.jsonl, which is 20
 bytes of each text of test.jsonl, and packages.tsv, which tells of each package its version and what of its licence is
 in its copyright file. Human languages are those of the manuals of GNOME's and MATE's programs, of LibreOffice and of
-translated manual pages; formal ones are sources that packages ship. No package of the test is learnt, nor any text of
-it as a whole; a text that is there in two languages is in neither.
+translated manual pages, and, to learn from, of what those programs say; formal ones are sources that packages ship. No
+package of the test is learnt, nor any text of it as a whole; a text that is there in two languages is in neither.
 """
 import argparse
 import collections
@@ -13,6 +13,7 @@ import gzip
 import html
 import random
 import re
+import struct
 import subprocess
 import sys
 import tarfile
@@ -22,14 +23,14 @@ from pathlib import Path
 from .corpus import new_folder
 from .texts import write_texts
 
-LEARNT, HELD_OUT, VALID_SHARE = 12000, 500, 0.02  # texts of a language at most; of those learnt, what watches the run
+LEARNT, HELD_OUT, VALID_SHARE = 16000, 500, 0.02  # texts of a language at most; of those learnt, what watches the run
 SHORTEST, LONGEST, SOURCE = 24, 400, (60, 400)  # bytes of a sentence; of a text of a source
 SHORT = 20  # bytes of the texts of test-20.jsonl
 LICENCE_MOST = 120  # characters
 
 LANGUAGES = {
     "Bulgarian": "bg", "Catalan": "ca", "Chinese": "zh zh_CN zh_TW", "Croatian": "hr", "Czech": "cs", "Danish": "da",
-    "Dutch": "nl", "English": "C", "Basque": "eu", "Finnish": "fi", "French": "fr", "Galician": "gl", "German": "de",
+    "Dutch": "nl", "English": "C en", "Basque": "eu", "Finnish": "fi", "French": "fr", "Galician": "gl", "German": "de",
     "Greek": "el", "Hungarian": "hu", "Indonesian": "id", "Italian": "it", "Japanese": "ja", "Korean": "ko",
     "Latvian": "lv", "Polish": "pl", "Portuguese": "pt pt_BR", "Romanian": "ro", "Russian": "ru", "Serbian": "sr",
     "Slovenian": "sl", "Spanish": "es", "Swedish": "sv", "Turkish": "tr", "Ukrainian": "uk"}
@@ -44,8 +45,9 @@ HELP = {  # packages with /usr/share/help
     "test": """orca shotwell-common gedit-common gnome-terminal-data gnome-calculator gnome-system-monitor pitivi
         zenity-common brasero-common gnumeric-doc simple-scan ocrfeeder font-manager-common gnome-nibbles lightsoff
         gnome-tetravex"""}
-OFFICE = "ca cs da de el es eu fi fr gl hu id it ja ko nl pl pt pt-br ru sl sv tr zh-cn"  # libreoffice-help-...: learnt
-MANUALS = "cs da de es fi fr hu id it ja nl pl pt-br ro ru sr sv tr uk zh"  # manpages-...: learnt
+# libreoffice-help-, and manpages-: learnt
+OFFICE = "ca cs da de el en-us es eu fi fr gl hu id it ja ko nl pl pt pt-br ru sl sv tr zh-cn"
+MANUALS = "cs da de es fi fr hu id it ja nl pl pt-br ro ru sr sv tr uk zh"
 SOURCES = {  # language: (files, packages to learn, packages held out)
     "C": (r"\.[ch]$", "gnulib openafs-modules-dkms libglib2.0-dev libsdl2-dev libuv1-dev",
           "v4l2loopback-dkms lttng-modules-dkms"),
@@ -83,6 +85,7 @@ DROPPED = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<!DOCTYPE.*?(?:\]\s*)?>|<\
 BLOCK = re.compile(r"</?(?:p|para|simpara|title|item|desc|td|th|entry|term|li|h[1-6]|div|member|caption)\b[^>]*>", re.I)
 ROFF_LINE = re.compile(r"^[.'](?:[A-Z]{1,2}|\\\").*$", re.M)
 ROFF_ESCAPE = re.compile(r"\\f(?:\[\w*\]|\(..|.)|\\[&/,%~ ]|\\s[-+]?\d")
+MNEMONIC = re.compile(r"\(_\w\)|_(?=\w)")  # marks the letter of a menu's entry that chooses it
 SENTENCE = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？])")
 
 
@@ -96,15 +99,20 @@ def fetched(package, cache):
     return found[-1]
 
 
-def files(package, cache, wanted):
-    """(path, text) of a package's files whose path a pattern knows."""
+def contents(package, cache, wanted):
+    """(path, bytes) of a package's files whose path a pattern knows."""
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", fetched(package, cache)], stdout=subprocess.PIPE) as p:
         with tarfile.open(fileobj=p.stdout, mode="r|") as tar:
             for member in tar:
                 if member.isfile() and re.search(wanted, member.name):
                     data = tar.extractfile(member).read()
-                    data = gzip.decompress(data) if member.name.endswith(".gz") else data
-                    yield member.name, data.decode(errors="ignore")
+                    yield member.name, gzip.decompress(data) if member.name.endswith(".gz") else data
+
+
+def files(package, cache, wanted):
+    """The same as text."""
+    for path, data in contents(package, cache, wanted):
+        yield path, data.decode(errors="ignore")
 
 
 def sentences(blocks):
@@ -123,6 +131,19 @@ def of_markup(text):
 def of_roff(text):
     text = ROFF_ESCAPE.sub("", ROFF_LINE.sub("\x00", text)).replace("\\-", "-").replace("\\(aq", "'")
     return sentences(part for part in text.split("\x00") if "\\" not in part)
+
+
+def of_catalogue(data):
+    """(English, translation), sentences of each, of the messages in a catalogue as msgfmt writes it."""
+    count, *tables = struct.unpack_from("<3I", data, 8)
+    for i in range(count):
+        both = []
+        for table in tables:
+            size, at = struct.unpack_from("<2I", data, table + 8 * i)
+            text = data[at:at + size].decode(errors="ignore").rpartition("\x04")[2]  # before that is its context
+            both.append(list(of_markup(MNEMONIC.sub("", text).replace("\0", "<p>").replace("\n\n", "<p>"))))
+        if size != 0 and i > 0:  # the first one is the catalogue's head
+            yield both
 
 
 def of_source(text, rng):
@@ -152,6 +173,12 @@ def human(part, cache):
             if label:
                 found[label].update(of_markup(text))
     if part == "train":
+        for package in HELP[part].split():
+            for path, data in contents(package, cache, r"share/locale/[^/]+/LC_MESSAGES/.*\.mo$"):
+                label = LABEL.get(re.search(r"/locale/([^/]+)/", path)[1])
+                for english, translated in of_catalogue(data) if label else []:
+                    found["English"].update(english)
+                    found[label].update(translated)
         for code in OFFICE.split():
             for _, text in files(f"libreoffice-help-{code}", cache, r"\.html$"):
                 found[LABEL[code.split("-")[0]]].update(of_markup(text))
