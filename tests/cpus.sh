@@ -19,7 +19,7 @@ command -v qemu-x86_64 >/dev/null || { echo "qemu-x86_64 is missing (Debian: qem
 probe avx 'vaddps %xmm0, %xmm0, %xmm1'
 probe avx2 'vpaddd %ymm0, %ymm0, %ymm1'
 probe avx512 'vaddps %zmm0, %zmm0, %zmm1'
-wide='avx512 avx512vnni avx512bf16 amx'
+wide='avxvnni avx512 avx512vnni avx512bf16 amx'
 cpu Nehalem baseline 'Nehalem MAX_THREADS' '' 'avx avx2 avx512' "avx2 $wide"
 cpu SandyBridge baseline 'Sandybridge MAX_THREADS' avx 'avx2 avx512' "avx2 $wide"
 cpu Haswell-noTSX avx2 'Haswell MAX_THREADS' 'avx avx2' avx512 "$wide"

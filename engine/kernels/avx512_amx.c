@@ -93,7 +93,8 @@ LANES_INLINE void product(enum precision precision, float *acc, size_t ld, const
         if (precision == PRECISION_INT8) {
             for (size_t r = 0; r < rows; r++)
                 for (size_t c = 0; c < chunk; c += WIDTH)
-                    finish_int8(to + r * ld + c, (ilanes)lanes_load(to + r * ld + c), w + 4 * c, step, x + r * stride);
+                    finish_int8(to + r * ld + c, (ilanes)lanes_load(to + r * ld + c), w + 4 * c, step, x + r * stride,
+                                false);
             w += 2 * step;
         }
     }

@@ -12,8 +12,8 @@
 
 extern const struct kernels kernels_baseline;
 #ifdef __x86_64__
-extern const struct kernels kernels_avx2, kernels_avx2_int8, kernels_avx512, kernels_avx512_vnni, kernels_avx512_bf16,
-    kernels_avx512_amx;
+extern const struct kernels kernels_avx2, kernels_avx2_int8, kernels_avx2_vnni, kernels_avx512, kernels_avx512_vnni,
+    kernels_avx512_bf16, kernels_avx512_amx;
 #elif defined __aarch64__
 extern const struct kernels kernels_neon, kernels_neon_dotprod, kernels_neon_bf16;
 #endif
@@ -25,6 +25,13 @@ struct table {
 };
 
 #if defined __x86_64__ && !defined KERNELS_PLAIN
+/* AVX-VNNI, for which not every compiler has a name yet. */
+static bool has_avx_vnni(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & 1U << 4) != 0;
+}
+
 /* Has the processor tiles, for bf16 and int8, and does Linux, which saves them with a thread's registers for a process
  * that has asked, let us use them? */
 static bool may_use_tiles(void)
@@ -59,6 +66,7 @@ static size_t list_tables(struct table found[KERNELS_TABLES_MAX])
     found[n + !intel] = (struct table){&kernels_avx512_vnni, vnni};
     n += 2;
     found[n++] = (struct table){&kernels_avx512, avx512};
+    found[n++] = (struct table){&kernels_avx2_vnni, avx2 && has_avx_vnni()};
     found[n++] = (struct table){&kernels_avx2_int8, avx2};
 #endif
 #elif defined __aarch64__

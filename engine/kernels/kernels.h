@@ -63,12 +63,12 @@ struct kernels {
     void (*softmax)(float *x, size_t n);
 };
 
-/* The best table that this processor runs; `isa` ("baseline"; "avx2", "avx512", "avx512vnni", "avx512bf16", "amx" on
- * x86-64; "neon", "neondotprod", "neonbf16" on arm64) asks for that one and gets NULL where the processor lacks it or
- * the name is unknown. NULL asks for the best. */
+/* The best table that this processor runs; `isa` ("baseline"; "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16",
+ * "amx" on x86-64; "neon", "neondotprod", "neonbf16" on arm64) asks for that one and gets NULL where the
+ * processor lacks it or the name is unknown. NULL asks for the best. */
 const struct kernels *kernels_select(const char *isa);
 
-enum { KERNELS_TABLES_MAX = 6 }; /* of one build */
+enum { KERNELS_TABLES_MAX = 7 }; /* of one build */
 /* All tables of this build, the best first and a NULL last, whatever this processor runs. */
 void kernels_list(const struct kernels *ret[KERNELS_TABLES_MAX + 1]);
 

@@ -19,9 +19,10 @@
 
 /* Those of arrays by precision. */
 extern product_kernel KERNEL(product_f32), KERNEL(product_bf16), KERNEL(product_int8);
-extern to_row_kernel KERNEL(to_row_bf16), KERNEL(to_row_int8);
+extern to_row_kernel KERNEL(to_row_bf16), KERNEL(to_row_int8), KERNEL(to_row_int7);
 /* For what can be done better than by plain C: avx2_*.c, avx512_*.c and neon*.c, whose names they end with. */
-extern product_kernel product_int8_avx2_int8, product_int8_avx512_vnni, product_bf16_avx512_bf16;
+extern product_kernel product_int8_avx2_int8, product_int8_avx2_vnni, product_int8_avx512_vnni,
+    product_bf16_avx512_bf16;
 extern product_kernel product_bf16_avx512_amx, product_int8_avx512_amx;
 extern product_kernel product_f32_neon, product_int8_neon_dotprod, product_bf16_neon_bf16;
 extern to_row_kernel to_row_int8_neon_dotprod, to_row_bf16_avx512_bf16;

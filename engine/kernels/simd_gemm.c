@@ -60,10 +60,10 @@ LANES_INLINE void add_int8(lanes *sum, ilanes x, const ilanes *w, size_t vecs)
 
 TILE_PRODUCT(KERNEL(product_int8), add_int8, TILE_INT8, 4)
 
-/* x / scale + 128; for a NaN, anything. */
-LANES_INLINE void store_int8(uint8_t *row, lanes x, float inverse)
+/* x / scale + 128, or 64; for a NaN, anything. */
+LANES_INLINE void store_int8(uint8_t *row, lanes x, float inverse, int zero)
 {
-    const byte_lanes value = __builtin_convertvector(lanes_to_whole(x * inverse) + 128, byte_lanes);
+    const byte_lanes value = __builtin_convertvector(lanes_to_whole(x * inverse) + zero, byte_lanes);
     memcpy(row, &value, sizeof value);
 }
 
@@ -73,8 +73,9 @@ LANES_INLINE ilanes size_bits(lanes x)
     return (ilanes)x & 0x7fffffff;
 }
 
-/* Where a number is no finite one, neither is the scale: what overflowed upstream must be seen at the end. */
-void KERNEL(to_row_int8)(uint8_t *row, const float *x, size_t k)
+/* Where a number is no finite one, neither is the scale: what overflowed upstream must be seen at the end. most: the
+ * largest whole number, 127 or 63. */
+LANES_INLINE void to_whole_row(uint8_t *row, const float *x, size_t k, int most)
 {
     const int32_t infinity = 0x7f800000;
     ilanes even = {0}, odd = {0}; /* two, so that one does not wait for the other */
@@ -88,12 +89,22 @@ void KERNEL(to_row_int8)(uint8_t *row, const float *x, size_t k)
     const int32_t bits = ilanes_top(ilanes_max(even, odd));
     float top;
     memcpy(&top, &bits, sizeof top);
-    const float inverse = bits > 0 ? 127.0f / top : 1.0f;
-    const float scale = bits >= infinity ? NAN : bits > 0 ? top / 127.0f : 1.0f;
+    const float inverse = bits > 0 ? (float)most / top : 1.0f;
+    const float scale = bits >= infinity ? NAN : bits > 0 ? top / (float)most : 1.0f;
     memcpy(row, &scale, sizeof scale);
     row += PRODUCT_ROW_HEAD;
     for (i = 0; i + WIDTH <= k; i += WIDTH)
-        store_int8(row + i, lanes_load(x + i), inverse);
+        store_int8(row + i, lanes_load(x + i), inverse, most + 1);
     if (i < k)
-        store_int8(row + i, lanes_load_some(x + i, k - i), inverse);
+        store_int8(row + i, lanes_load_some(x + i, k - i), inverse, most + 1);
+}
+
+void KERNEL(to_row_int8)(uint8_t *row, const float *x, size_t k)
+{
+    to_whole_row(row, x, k, 127);
+}
+
+void KERNEL(to_row_int7)(uint8_t *row, const float *x, size_t k)
+{
+    to_whole_row(row, x, k, 63);
 }

@@ -19,9 +19,7 @@
  * eight, two would read every other line of a chunk, which the processor does not see coming. */
 #define TILE_SUMS (REGISTERS == 32 ? 24 : 12)
 #define TILE_VECS_MAX 8
-#ifndef TILE_VECS_LEAST
 #define TILE_VECS_LEAST (WIDTH == 16 ? 2 : 4)
-#endif
 
 /* Where a tile's weights are, as gemm.c packs them: all precisions have 4 bytes of a column from one step of k (one, a
  * pair, a quad of numbers) to the next. */
@@ -100,8 +98,8 @@ LANES_INLINE void steps_next(struct steps *s, size_t rows, size_t bytes)
     }
 }
 
-/* sum (x + 128) w - 128 sum w, times both scales: gemm.c keeps the latter sum after the weights. */
-LANES_INLINE void finish_int8(float *acc, ilanes sum, const uint8_t *tail, size_t step, const uint8_t *row)
+/* sum (x + 128) w - 128 sum w, times both scales: gemm.c keeps the latter sum after the weights. Halved, 64 for 128. */
+LANES_INLINE void finish_int8(float *acc, ilanes sum, const uint8_t *tail, size_t step, const uint8_t *row, bool halved)
 {
     lanes scale;
     ilanes offset;
@@ -109,7 +107,7 @@ LANES_INLINE void finish_int8(float *acc, ilanes sum, const uint8_t *tail, size_
     memcpy(&scale, tail, sizeof scale);
     memcpy(&offset, tail + step, sizeof offset);
     memcpy(&row_scale, row, sizeof row_scale);
-    lanes_store(acc, __builtin_convertvector(sum - offset, lanes) * (scale * row_scale));
+    lanes_store(acc, __builtin_convertvector(sum - (halved ? offset >> 1 : offset), lanes) * (scale * row_scale));
 }
 
 /* The widest tile for these rows and registers of columns, a power of two; then the most rows for it. */
@@ -131,6 +129,7 @@ static inline size_t tile_rows(size_t rows, size_t vecs)
 enum tile_form {
     TILE_FLOAT,      /* at 0; they are what is asked for */
     TILE_INT8,       /* at 0; finish_int8 makes that of them */
+    TILE_INT7,       /* the same of rows of 7 bits, which are value / scale + 64 */
     TILE_INT8_SIGNED /* at what finish_int8 subtracts for the 128, as rows are signed */
 };
 
@@ -170,7 +169,8 @@ LANES_INLINE void tile_sum(float *acc, size_t ld, const uint8_t *x, size_t strid
         if (form == TILE_FLOAT)
             lanes_store(to, sum[i]);
         else
-            finish_int8(to, (ilanes)sum[i], panel_at(p, i % vecs) + count * p->step, p->step, x + i / vecs * stride);
+            finish_int8(to, (ilanes)sum[i], panel_at(p, i % vecs) + count * p->step, p->step, x + i / vecs * stride,
+                        form == TILE_INT7);
     }
 }
 

@@ -41,9 +41,10 @@ static const struct {
     {"baseline", ENGINE_INT8, UINT64_C(0x79cf922917fc82a2)},
 #endif
     {"avx2", ENGINE_F32, UINT64_C(0xec18404ee26980b7)},      {"avx2", ENGINE_BF16, UINT64_C(0x92c442614d6ee584)},
-    {"avx2", ENGINE_INT8, UINT64_C(0x958efa673d5f5de4)},     {"avx512", ENGINE_F32, UINT64_C(0x7fe7783a8859a2c0)},
+    {"avx2", ENGINE_INT8, UINT64_C(0x72d39326d6f9d5ef)},     {"avx512", ENGINE_F32, UINT64_C(0x7fe7783a8859a2c0)},
     {"avx512", ENGINE_BF16, UINT64_C(0xfed96e9dd70b948c)},   {"avx512", ENGINE_INT8, UINT64_C(0x9453f7aba72b7353)},
-    {"amx", ENGINE_BF16, UINT64_C(0x2e4a65c8c342c538)},      {"amx", ENGINE_INT8, UINT64_C(0x9453f7aba72b7353)},
+    {"avxvnni", ENGINE_INT8, UINT64_C(0x958efa673d5f5de4)},  {"amx", ENGINE_BF16, UINT64_C(0x2e4a65c8c342c538)},
+    {"amx", ENGINE_INT8, UINT64_C(0x9453f7aba72b7353)},
 };
 
 enum { PASS = 64 }; /* bytes of a stream at a time */

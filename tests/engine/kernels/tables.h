@@ -9,7 +9,7 @@
 #ifdef __aarch64__
 static const char *const isas[] = {"baseline", "neon", "neondotprod", "neonbf16"};
 #else
-static const char *const isas[] = {"baseline", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"};
+static const char *const isas[] = {"baseline", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx"};
 #endif
 
 enum { TABLES = sizeof isas / sizeof isas[0] };
