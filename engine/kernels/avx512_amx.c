@@ -34,6 +34,7 @@ static void set_shapes(size_t last_steps)
         shapes.rows[tile] = (uint8_t)(weights ? steps : GEMM_ROWS_MAX);
         shapes.row_bytes[tile] = (uint16_t)(weights || tile < 2 ? sizeof(lanes) : 4 * steps);
     }
+    __asm__ volatile("" ::"m"(shapes)); /* GCC 12 takes it that only the first bytes are read */
     _tile_loadconfig(&shapes);
     set = last_steps;
 }

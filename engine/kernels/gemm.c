@@ -6,7 +6,7 @@
  *          [width] (int32), which is what the rows' offset adds
  *
  * and a row of int8 is 64 bytes that begin with its scale, then k bytes of value / scale + 128 (neon_dotprod.c: signed,
- * without the 128). */
+ * without the 128; avx2_int8.c: + 64). */
 #include "engine/kernels/gemm.h"
 
 #include <assert.h>
