@@ -82,10 +82,19 @@ static enum status pack(struct engine *e, const struct model *m, struct error *e
     core->head_keys = mixer_facts(c->mixer.type)->keys == KEYS_PER_HEAD;
     for (uint32_t i = 0; i < core->dims.channels; i++)
         core->head_of[i] = !core->head_keys ? i : i < c->dim ? i / (c->dim / c->mixer.heads) : 0;
-    for (uint32_t i = 0; st == OK && i < c->depth; i++) {
-        st = block_pack(&core->blocks[i], &core->dims, &m->blocks[i], err);
+#pragma omp parallel for schedule(dynamic) num_threads((int)core->threads)
+    for (uint32_t i = 0; i < c->depth; i++) {
+        struct error of_block;
+        const enum status packed = block_pack(&core->blocks[i], &core->dims, &m->blocks[i], &of_block);
         if (core->mixer->pack != NULL)
             core->mixer->pack(&core->blocks[i], core, &m->blocks[i]);
+        if (packed != OK)
+#pragma omp critical(pack_failed)
+        {
+            st = packed;
+            if (err != NULL)
+                *err = of_block;
+        }
     }
     packed_norm_pack(&core->norm, &m->norm, c->dim);
     if (st == OK)

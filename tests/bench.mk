@@ -1,6 +1,6 @@
 # Benchmarks: commands, never timed tests; included by the Makefile. tests/bench/RESULTS.md has what they said.
 
-.PHONY: deps-bench deps-peers bench bench-mixers bench-papers bench-http bench-beside bench-sessions bench-start bench-endless bench-builds bench-peers bench-softmax
+.PHONY: deps-bench deps-peers bench bench-mixers bench-papers bench-http bench-beside bench-sessions bench-start bench-start-beside bench-endless bench-builds bench-peers bench-softmax
 
 DEPS_BENCH := libcmocka-dev python3 # the former for what tests/bench shares with the tests
 DEPS_PEERS := g++ python3-dev # torch.compile writes C++
@@ -43,6 +43,10 @@ bench-sessions: ## what it costs that sessions are stored: 64 streams beside as 
 bench-start: ## how long after its start a daemon answers first, and how much memory it has then (1 minute)
 	+@$(BUILD) programs
 	@tests/bench/start.py $(START_FLAGS)
+
+bench-start-beside: deps-peers ## the same of models of the papers' sizes beside llama.cpp's LLAMA_SERVER=PROGRAM (1 minute)
+	+@$(BUILD) programs
+	@PYTHONPATH=weights/train $(PYTHON) tests/bench/start_beside.py $(if $(LLAMA_SERVER),--llama-server "$(LLAMA_SERVER)") $(START_FLAGS)
 
 bench-endless: ## what a byte costs, and how much memory there is, as one text grows to 1,000,000 bytes (3 minutes)
 	+@$(BUILD) programs
