@@ -11,11 +11,11 @@
 #include "server/cli/cli.h"
 
 /* The largest error that passes. The golden models of tests/data and those that ship come, on each instruction set of
- * x86-64, to at most 3e-6 in f32. In bf16 half of them come to 0.004 and the worst to 0.038, in int8 to 0.015 and 0.09:
- * rounding an activation moves all logits a little, and the keys of the worst are so large that their exponentials
- * multiply it. */
+ * x86-64, to at most 3e-6 in f32. In bf16 half of them come to 0.004 and the worst to 0.038, in int8 to 0.015 and 0.09,
+ * by AVX2 with its 7 bits 0.13: rounding an activation moves all logits a little, and the keys of the worst are so large
+ * that their exponentials multiply it. */
 static const double tolerances[ENGINE_PRECISION_COUNT] = {
-    [ENGINE_F32] = 1e-4, [ENGINE_BF16] = 5e-2, [ENGINE_INT8] = 1.2e-1};
+    [ENGINE_F32] = 1e-4, [ENGINE_BF16] = 5e-2, [ENGINE_INT8] = 1.8e-1};
 
 enum { PARTS = 100 }; /* of a model, in the progress */
 
@@ -274,7 +274,7 @@ int cli_verify(int argc, char **argv)
     struct options w = {.tolerance = -1};
     const struct cli_option options[] = {
         CLI_THREADS_OPTION(&w.with.threads) CLI_PRECISION_OPTION(&w.with, "$AFTD_PRECISION, or f32"){
-            "tolerance", CLI_NUMBER, &w.tolerance, 0, 1, "X", "f32 1e-4, bf16 0.05, int8 0.12",
+            "tolerance", CLI_NUMBER, &w.tolerance, 0, 1, "X", "f32 1e-4, bf16 0.05, int8 0.18",
             "largest relative error that passes"},
         CLI_JSON_OPTION(&w.json){0},
     };

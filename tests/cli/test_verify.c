@@ -178,7 +178,7 @@ static void a_model_with_versions_is_verified_in_its_latest(void **state)
 static void models_agree_in_each_precision(void **state)
 {
     (void)state;
-    static const char *const sets[] = {"baseline", "avx2", "avx512", "neon"};
+    static const char *const sets[] = {"baseline", "avx2", "avxvnni", "avx512", "amx", "neon"};
     static const char *const precisions[] = {"f32", "bf16", "int8"};
     for (size_t i = 0; i < LENGTH(sets); i++) {
         assert_int_equal(setenv("AFTD_ISA", sets[i], 1), 0);
