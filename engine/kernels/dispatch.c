@@ -44,8 +44,8 @@ static bool may_use_tiles(void)
 }
 #endif
 
-/* Best first; returns how many there are. The features checked are those that the Makefile compiles each table with, and
- * that its assembly uses, no more. */
+/* Best first; returns how many there are. The features checked are those that the Makefile compiles each table with,
+ * and that its assembly uses, no more. */
 static size_t list_tables(struct table found[KERNELS_TABLES_MAX])
 {
     size_t n = 0;

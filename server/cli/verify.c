@@ -12,8 +12,8 @@
 
 /* The largest error that passes. The golden models of tests/data and those that ship come, on each instruction set of
  * x86-64, to at most 3e-6 in f32. In bf16 half of them come to 0.004 and the worst to 0.038, in int8 to 0.015 and 0.09,
- * by AVX2 with its 7 bits 0.13: rounding an activation moves all logits a little, and the keys of the worst are so large
- * that their exponentials multiply it. */
+ * by AVX2 with its 7 bits 0.13: rounding an activation moves all logits a little, and the keys of the worst are so
+ * large that their exponentials multiply it. */
 static const double tolerances[ENGINE_PRECISION_COUNT] = {
     [ENGINE_F32] = 1e-4, [ENGINE_BF16] = 5e-2, [ENGINE_INT8] = 1.8e-1};
 
