@@ -1,7 +1,7 @@
 /* avx2_int8.c - the int8 product of AVX2, whose vpmaddubsw multiplies bytes, rows unsigned and weights signed, and adds
  * up pairs in 16 bits. Two products of 127 by 127 fit in there and two of 255 by 127 do not: rows have 7 bits. On the
  * models that ship, that costs 0.0006 bits per byte and no picture in a thousand; widened to 16 bits (vpmaddwd) rows of
- * 8 take half as long again. The plain form is simd_gemm.c's. */
+ * 8 take a third as long again. The plain form is simd_gemm.c's. */
 #include <immintrin.h>
 
 #include "engine/kernels/simd.h"
