@@ -140,8 +140,8 @@ static enum status read_files(struct hosted_model *e, struct precision_choice *p
         if (memcmp(before, after, sizeof before) != 0)
             continue;
         if (st == OK && precision->is_outdated)
-            log_warning("%s: precision.json does not count, since config.json or the tensors were changed after it was "
-                        "written: products in %s; aft check-precision --write measures again",
+            log_warning("%s: precision.json does not count, since it is of other files or an earlier aftd: products in "
+                        "%s; aft check-precision --write measures again",
                         found->path, engine_precision_word(precision->precision));
         return st;
     }

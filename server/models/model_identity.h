@@ -14,7 +14,7 @@
 enum { MODEL_DIGEST_BYTES = PRECISION_DIGEST_BYTES };
 
 struct model_identity {
-    uint8_t digest[MODEL_DIGEST_BYTES]; /* SHA-256 of config.json and the weights */
+    uint8_t digest[MODEL_DIGEST_BYTES]; /* of config.json and the weights (precision_digest) */
     /* "aftd 0.2.0, avx512bf16, f32"; padded with zeros, at least one. */
     char arithmetic[MODEL_ARITHMETIC_BYTES];
 };

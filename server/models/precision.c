@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <jansson.h>
 #include <nettle/base16.h>
-#include <nettle/sha2.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "config/file.h"
 #include "config/json.h"
@@ -17,14 +17,14 @@
 
 #define RECORD "precision.json"
 
-enum { PATH_BYTES = SETTING_TEXT_MAX + 1 + 256, RECORD_MAX = 4096 };
+enum { PATH_BYTES = SETTING_TEXT_MAX + 1 + 256, RECORD_MAX = 4096, VERSION = 2 };
 
 static const char *const measures[2] = {"top1_percent", "bits"};
 
 /* ---- the files -------------------------------------------------------------------------------------------------- */
 
 struct digest {
-    struct sha256_ctx sha;
+    XXH3_state_t *hash;
     const char *dir;
 };
 
@@ -36,7 +36,7 @@ static enum status add_bytes(struct digest *d, struct file *f, struct error *err
         const size_t n = left < sizeof bytes ? (size_t)left : sizeof bytes;
         st = file_read(f, bytes, n, err);
         if (st == OK)
-            sha256_update(&d->sha, n, bytes);
+            (void)XXH3_128bits_update(d->hash, bytes, n);
         left -= n;
     }
     return st;
@@ -51,7 +51,7 @@ static enum status add_file(void *arg, const char *name, struct error *err)
     enum status st = file_open(&f, path, SAFETENSORS_FILE_MAX, err);
     if (st != OK)
         return st;
-    sha256_update(&d->sha, strlen(name) + 1, (const uint8_t *)name);
+    (void)XXH3_128bits_update(d->hash, name, strlen(name) + 1);
     st = add_bytes(d, &f, err);
     file_close(&f);
     return st;
@@ -59,13 +59,18 @@ static enum status add_file(void *arg, const char *name, struct error *err)
 
 enum status precision_digest(uint8_t ret[PRECISION_DIGEST_BYTES], const char *dir, struct error *err)
 {
-    struct digest d = {.dir = dir};
-    sha256_init(&d.sha);
+    struct digest d = {.hash = XXH3_createState(), .dir = dir};
+    XXH128_canonical_t sum;
+    _Static_assert(PRECISION_DIGEST_BYTES == sizeof sum, "the digest is XXH3 of 128 bits");
+    if (d.hash == NULL)
+        return error_set(err, ERR_NOMEM, "%s: no memory to read it", dir);
+    (void)XXH3_128bits_reset(d.hash);
     enum status st = add_file(&d, "config.json", err);
     if (st == OK)
         st = tensor_set_files(dir, add_file, &d, err);
-    _Static_assert(PRECISION_DIGEST_BYTES == SHA256_DIGEST_SIZE, "the digest is SHA-256");
-    sha256_digest(&d.sha, PRECISION_DIGEST_BYTES, ret);
+    XXH128_canonicalFromHash(&sum, XXH3_128bits_digest(d.hash));
+    memcpy(ret, &sum, sizeof sum);
+    (void)XXH3_freeState(d.hash);
     return st;
 }
 
@@ -81,7 +86,7 @@ enum status precision_record_write(const struct precision_record *r, const char 
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
         (void)json_object_set_new(values, engine_precision_word((enum engine_precision)p), json_real(r->value[p]));
     json_t *record =
-        json_pack("{s:s, s:i, s:s, s:s, s:I, s:o}", "format", "aftd-precision", "version", 1, "sha256", digest,
+        json_pack("{s:s, s:i, s:s, s:s, s:I, s:o}", "format", "aftd-precision", "version", VERSION, "xxh128", digest,
                   "measure", measures[r->bits], "samples", (json_int_t)r->samples, "values", values);
     if (record == NULL)
         return error_set(err, ERR_NOMEM, "%s: no memory to write it", path);
@@ -104,7 +109,7 @@ static enum status read_record(struct precision_record *ret, bool *found, const 
 {
     char path[PATH_BYTES];
     const char *format, *digest, *measure;
-    int version;
+    int version = 0;
     size_t bytes = sizeof ret->digest;
     struct base16_decode_ctx base16;
     json_int_t samples;
@@ -117,14 +122,20 @@ static enum status read_record(struct precision_record *ret, bool *found, const 
     if (st != OK)
         return st;
     base16_decode_init(&base16);
-    if (json_unpack(root, "{s:s, s:i, s:s, s:s, s:I, s:o}", "format", &format, "version", &version, "sha256", &digest,
+    if (json_unpack(root, "{s:s, s:i, s:s}", "format", &format, "version", &version, "sha256", &digest) == 0 &&
+        strcmp(format, "aftd-precision") == 0 && version == 1) { /* whose digest is not reckoned any more */
+        *ret = (struct precision_record){.samples = 0};
+        json_decref(root);
+        return OK;
+    }
+    if (json_unpack(root, "{s:s, s:i, s:s, s:s, s:I, s:o}", "format", &format, "version", &version, "xxh128", &digest,
                     "measure", &measure, "samples", &samples, "values", &values) != 0 ||
-        strcmp(format, "aftd-precision") != 0 || version != 1 || samples < 0 ||
+        strcmp(format, "aftd-precision") != 0 || version != VERSION || samples < 0 ||
         strlen(digest) != 2 * sizeof ret->digest ||
         base16_decode_update(&base16, &bytes, ret->digest, strlen(digest), digest) == 0 ||
         bytes != sizeof ret->digest || base16_decode_final(&base16) == 0) { /* blanks are passed over */
         json_decref(root);
-        return refuse_record(path, "it is not a record of precisions, version 1", err);
+        return refuse_record(path, "it is not a record of precisions, version 2", err);
     }
     ret->bits = strcmp(measure, measures[1]) == 0;
     ret->samples = (size_t)samples;

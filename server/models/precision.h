@@ -11,17 +11,19 @@
 #include "engine/engine.h"
 #include "weights/model.h"
 
-enum { PRECISION_DIGEST_BYTES = 32 };
+enum { PRECISION_DIGEST_BYTES = 16 };
 
 /* What a check found, and of which files: DIR/precision.json. */
 struct precision_record {
-    uint8_t digest[PRECISION_DIGEST_BYTES]; /* SHA-256 of the model's files */
+    uint8_t digest[PRECISION_DIGEST_BYTES]; /* precision_digest */
     bool bits;                              /* the values are bits per byte or dim, else top-1 in percent */
     size_t samples;                         /* bytes, dims or pictures */
     double value[ENGINE_PRECISION_COUNT];
 };
 
-/* The SHA-256 of config.json and of the files that hold the tensors of a model directory. Errors: ERR_IO, ERR_NOMEM. */
+/* XXH3 (128 bits, the higher ones first) of config.json and of the files that hold the tensors of a model directory. It
+ * tells models apart, of which all are the operator's own: a cryptographic one would protect nobody, and was a third of
+ * the time of a start. Errors: ERR_IO, ERR_NOMEM. */
 enum status precision_digest(uint8_t ret[PRECISION_DIGEST_BYTES], const char *dir, struct error *err);
 
 /* Write DIR/precision.json: a file beside it, which then takes its name in one step. Errors: ERR_IO, ERR_NOMEM. */
@@ -42,7 +44,7 @@ enum precision_reason { PRECISION_REASONS(X) };
 struct precision_choice {
     enum engine_precision precision;
     enum precision_reason by;
-    bool is_outdated; /* there is a record, of other files, which therefore does not count */
+    bool is_outdated; /* there is a record, of other files or an earlier version, which therefore does not count */
     bool has_digest;  /* there is a record, of which it had to be seen whether it is of these files */
     uint8_t digest[PRECISION_DIGEST_BYTES];
 };

@@ -7,7 +7,7 @@
  *         2  zero
  *         8  N: bytes of the text
  *         8  the first bytes of the text's SHA-256
- *        32  SHA-256 of the model
+ *        16  the model's digest (precision.h)
  *         A  arithmetic: what computed it (model_identity.h)
  *     then for each ARCHIVE_BLOCK_BYTES of the text (the last block may have fewer):
  *         2  bytes of the block's code
@@ -25,7 +25,7 @@
 #include "server/models/model_identity.h"
 #include "server/operation/block_coder.h"
 
-enum { ARCHIVE_VERSION = 1, ARCHIVE_BLOCK_BYTES = 8192, ARCHIVE_CHECKSUM_BYTES = 8 };
+enum { ARCHIVE_VERSION = 2, ARCHIVE_BLOCK_BYTES = 8192, ARCHIVE_CHECKSUM_BYTES = 8 };
 /* Size of the largest archive: the header, the text, and two bytes per block. */
 #define ARCHIVE_BYTES_MAX                                                    \
     (24 + MODEL_DIGEST_BYTES + MODEL_ARITHMETIC_BYTES + COMPRESS_BYTES_MAX + \

@@ -7,15 +7,15 @@
  *         16      4  F: bytes fed since the last reset, of a model whose context has an end
  *         20      4  position: how many were fed; 0: none, the stream will begin with the pending ones
  *         24      8  S: bytes of the engine's state
- *         32     32  SHA-256 of the model
- *         64    160  arithmetic: what computed it, filled up with zeros (model_identity.h)
- *        224     32  sampler: seed (8), sample (4), top_k (4), temperature, top_p, min_p, repetition_penalty (4 each)
- *        256     16  its draws (8), bytes that it has seen (8)
- *        272     64  its history, a ring of the latest bytes
- *        336     12  more of the sampler: presence_penalty, frequency_penalty (4 each), whether text must be UTF-8 (4)
- *        348     32  the bytes that it may draw, a bit each, the lowest first
- *        380   1024  what is added to each byte's logit
- *       1404  F+P+S  the bytes fed, those pending, the engine's state
+ *         32     16  the model's digest (precision.h)
+ *         48    160  arithmetic: what computed it, filled up with zeros (model_identity.h)
+ *        208     32  sampler: seed (8), sample (4), top_k (4), temperature, top_p, min_p, repetition_penalty (4 each)
+ *        240     16  its draws (8), bytes that it has seen (8)
+ *        256     64  its history, a ring of the latest bytes
+ *        320     12  more of the sampler: presence_penalty, frequency_penalty (4 each), whether text must be UTF-8 (4)
+ *        332     32  the bytes that it may draw, a bit each, the lowest first
+ *        364   1024  what is added to each byte's logit
+ *       1388  F+P+S  the bytes fed, those pending, the engine's state
  *        end     16  XXH3 (128 bits, the higher ones first) of all before
  *
  * Numbers are little-endian, fractions float32. Other versions are not read: a text goes on with the version of aftd
@@ -34,9 +34,9 @@
 #include "server/operation/stream_snapshot.h"
 
 enum {
-    STATE_BLOB_VERSION = 4,
-    STATE_BLOB_HEADER_BYTES = 1404,
-    STATE_BLOB_HEAD_BYTES = 232, /* of these, up to the seed */
+    STATE_BLOB_VERSION = 5,
+    STATE_BLOB_HEADER_BYTES = 1388,
+    STATE_BLOB_HEAD_BYTES = 216, /* of these, up to the seed */
     STATE_BLOB_CHECKSUM_BYTES = 16
 };
 

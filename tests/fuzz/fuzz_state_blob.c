@@ -40,7 +40,7 @@ static void make_fit(uint8_t *blob, size_t size)
     const size_t frame = STATE_BLOB_HEADER_BYTES + STATE_BLOB_CHECKSUM_BYTES;
     if (size < frame + 1)
         return;
-    memset(blob, 0, 224);
+    memset(blob, 0, STATE_BLOB_HEAD_BYTES - 8);
     memcpy(blob, beginning, sizeof beginning);
     blob[20] = 1; /* the position */
     for (unsigned i = 0; i < 4; i++)

@@ -56,7 +56,7 @@ seed_inference() { # 65535: JSON alone; else where it ends
 }
 
 seed_archive() { # as it is, a text of two bytes that are stored; behind a header, two blocks of code
-    { number 0 1; printf aftz; number 1 4; number 2 8; number 0 40; number 2 2; printf ab; } >"$1/stored"
+    { number 0 1; printf aftz; number 2 4; number 2 8; number 0 24; number 2 2; printf ab; } >"$1/stored"
     { number 1 1; number 5 2; printf abcde; number 3 2; printf fgh; } >"$1/coded"
     { number 1 1; number 0 2; number 100 2; head -c 100 Makefile; } >"$1/one-stored"
 }
@@ -166,7 +166,7 @@ seed_state_blob() { # pending, sampler and a few numbers of a state, with the ch
     done
     { # made to fit, with numbers that a sampler takes
         number 1 1
-        number 0 224
+        number 0 208
         number 7 16
         for value in 1065353216 1065353216 0 1065353216; do number $value 4; done
         number 3 8
@@ -207,8 +207,8 @@ seed_session_record() { # a header that is made to fit or not, and the beginning
             printf 0123456789abcdefam
             number 0 32
             printf aftdstat
-            number 3 4
-            number 0 1424
+            number 5 4
+            number 0 1408
         } >"$1/$fit"
     done
 }

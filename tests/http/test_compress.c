@@ -191,11 +191,11 @@ static void what_was_changed_is_refused(void **state)
         uint8_t to;
         const char *says;
     } changes[] = {
-        {0, 'A', "not an aftz archive"},    {4, 2, "version is 2"},
+        {0, 'A', "not an aftz archive"},    {4, 1, "version is 1"},
         {5, 200, "what computed it"},       {6, 1, "must be zero"},
         {8, 201, "does not give the text"}, {12, 1, "at most 1048576"},
         {16, 0, "does not give the text"},  {24, 0, "of another model"},
-        {60, '?', "cannot be used by"},
+        {44, '?', "cannot be used by"},
     };
     uint8_t *body = malloc(small.size + 1);
     assert_non_null(body);
@@ -208,7 +208,7 @@ static void what_was_changed_is_refused(void **state)
     body[small.size] = 0;
     expect_refusal(body, small.size + 1, "after its last block");
     expect_refusal(body, small.size - 1, "within a block");
-    expect_refusal(body, 40, "within its header");
+    expect_refusal(body, 39, "within its header");
     expect_refusal(body, 0, "not an aftz archive");
     body[small.size - 10] ^= 1;
     expect_refusal(body, small.size, "does not give the text");

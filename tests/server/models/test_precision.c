@@ -201,6 +201,9 @@ static void a_record_of_other_files_does_not_count(void **state)
     record(true, 1.8, 1.8, 1.8);
     assert_int_equal(precision_choose(&got, "auto", "a", dir, ENGINE_F32, NULL, NULL), OK);
     assert_true(!got.is_outdated && got.by == PRECISION_BY_RECORD);
+    put("precision.json", "{\"format\": \"aftd-precision\", \"version\": 1, \"sha256\": \"ab\"}"); /* of aftd 0.1 */
+    assert_int_equal(precision_choose(&got, "auto", "a", dir, ENGINE_F32, NULL, NULL), OK);
+    assert_true(got.is_outdated && got.by == PRECISION_BY_FILES);
 }
 
 static void shards_are_what_their_index_names(void **state)
@@ -230,17 +233,17 @@ static void a_broken_record_is_an_error(void **state)
         "",
         "[]",
         "{}",
-        "{\"format\": \"aftd-precision\", \"version\": 2}",
-        "{\"format\": \"aftd-precision\", \"version\": 1, \"sha256\": \"ab\", \"measure\": \"bits\", \"samples\": 1, "
+        "{\"format\": \"aftd-precision\", \"version\": 3}",
+        "{\"format\": \"aftd-precision\", \"version\": 2, \"xxh128\": \"ab\", \"measure\": \"bits\", \"samples\": 1, "
         "\"values\": {}}",
-        "{\"format\": \"aftd-precision\", \"version\": 1, \"sha256\": "
-        "\"0123456789012345678901234567890123456789012345678901234567890123\", \"measure\": \"bits\", \"samples\": 1, "
+        "{\"format\": \"aftd-precision\", \"version\": 2, \"xxh128\": "
+        "\"01234567890123456789012345678901\", \"measure\": \"bits\", \"samples\": 1, "
         "\"values\": {\"f32\": 1, \"bf16\": \"x\", \"int8\": 1}}",
-        "{\"format\": \"aftd-precision\", \"version\": 1, \"sha256\": "
-        "\"x123456789012345678901234567890123456789012345678901234567890123\", \"measure\": \"bits\", \"samples\": 1, "
+        "{\"format\": \"aftd-precision\", \"version\": 2, \"xxh128\": "
+        "\"x1234567890123456789012345678901\", \"measure\": \"bits\", \"samples\": 1, "
         "\"values\": {\"f32\": 1, \"bf16\": 1, \"int8\": 1}}",
-        "{\"format\": \"aftd-precision\", \"version\": 1, \"sha256\": "
-        "\"01234567890123456789012345678901234567890123456789012345678901  \", \"measure\": \"bits\", \"samples\": 1, "
+        "{\"format\": \"aftd-precision\", \"version\": 2, \"xxh128\": "
+        "\"012345678901234567890123456789  \", \"measure\": \"bits\", \"samples\": 1, "
         "\"values\": {\"f32\": 1, \"bf16\": 1, \"int8\": 1}}",
     };
     for (size_t i = 0; i < LENGTH(texts); i++) {

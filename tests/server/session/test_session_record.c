@@ -15,7 +15,7 @@
 #include "weights/model.h"
 
 #define LM "tests/data/golden/lm-local-8"
-#define RECORD "tests/data/sessions/lm-local-8-state-4.session"
+#define RECORD "tests/data/sessions/lm-local-8-state-5.session"
 
 enum { RECORD_MAX = 8192, GONE_ON = 16, POSITION = 27 };
 

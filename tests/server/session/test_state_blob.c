@@ -244,8 +244,8 @@ static const struct {
     const char *word;
 } fields[] = {
     {"magic", 0, "A", 1, "not an aftd state"},
-    {"an older version", 8, {3}, 1, "version is 3, expected 4: another version of aftd made it"},
-    {"a later version", 8, {5}, 1, "version is 5, expected 4: another version of aftd made it"},
+    {"an older version", 8, {4}, 1, "version is 4, expected 5: another version of aftd made it"},
+    {"a later version", 8, {6}, 1, "version is 6, expected 5: another version of aftd made it"},
     {"no pending byte", 12, {0}, 1, "pending bytes is 0"},
     {"many pending bytes", 12, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "pending bytes is 4294967295"},
     {"much text", 16, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "bytes of text is 4294967295"},
@@ -255,20 +255,20 @@ static const struct {
     {"size of the state", 24, {0, 0, 0, 0, 0, 0, 0, 0xFF}, 8, "bytes of the engine is"},
     {"size by the header", 24, {1, 0, 0, 0, 0, 0, 0, 0}, 8, "according to its header"},
     {"another model", 32, {1, 2, 3, 4}, 4, "of another model: its digest begins with 01020304"},
-    {"another arithmetic", 64, "xyz", 3, "\"xyz"},
-    {"seed", 224, {0, 0, 0, 0, 0, 0, 0, 1}, 8, "seed is"},
-    {"top_k", 236, {1, 1}, 2, "top_k is 257"},
-    {"temperature is negative", 240, {0, 0, 0x80, 0xBF}, 4, "temperature is -1"},
-    {"temperature is no number", 240, {0, 0, 0xC0, 0x7F}, 4, "temperature is nan"},
-    {"top_p", 244, {0, 0, 0, 0}, 4, "top_p is 0"},
-    {"min_p", 248, {0, 0, 0, 0x40}, 4, "min_p is 2"},
-    {"repetition_penalty", 252, {0, 0, 0, 0}, 4, "repetition_penalty is 0"},
-    {"draws", 256, {0, 0, 0, 0, 0, 0, 0, 0x80}, 8, "number of draws is"},
-    {"bytes seen", 264, {0, 0, 0, 0, 0, 0, 0, 0x80}, 8, "number of bytes is"},
-    {"presence_penalty", 336, {0, 0, 0x40, 0x40}, 4, "presence_penalty is 3"},
-    {"frequency_penalty", 340, {0, 0, 0xC0, 0x7F}, 4, "frequency_penalty is nan"},
-    {"utf8", 344, {2}, 1, "utf8 is 2, expected 0 to 1"},
-    {"logit_bias", 380 + 4 * 65, {0, 0, 0xCA, 0xC2}, 4, "logit_bias is -101"},
+    {"another arithmetic", 48, "xyz", 3, "\"xyz"},
+    {"seed", 208, {0, 0, 0, 0, 0, 0, 0, 1}, 8, "seed is"},
+    {"top_k", 220, {1, 1}, 2, "top_k is 257"},
+    {"temperature is negative", 224, {0, 0, 0x80, 0xBF}, 4, "temperature is -1"},
+    {"temperature is no number", 224, {0, 0, 0xC0, 0x7F}, 4, "temperature is nan"},
+    {"top_p", 228, {0, 0, 0, 0}, 4, "top_p is 0"},
+    {"min_p", 232, {0, 0, 0, 0x40}, 4, "min_p is 2"},
+    {"repetition_penalty", 236, {0, 0, 0, 0}, 4, "repetition_penalty is 0"},
+    {"draws", 240, {0, 0, 0, 0, 0, 0, 0, 0x80}, 8, "number of draws is"},
+    {"bytes seen", 248, {0, 0, 0, 0, 0, 0, 0, 0x80}, 8, "number of bytes is"},
+    {"presence_penalty", 320, {0, 0, 0x40, 0x40}, 4, "presence_penalty is 3"},
+    {"frequency_penalty", 324, {0, 0, 0xC0, 0x7F}, 4, "frequency_penalty is nan"},
+    {"utf8", 328, {2}, 1, "utf8 is 2, expected 0 to 1"},
+    {"logit_bias", 364 + 4 * 65, {0, 0, 0xCA, 0xC2}, 4, "logit_bias is -101"},
 };
 
 static void each_field_has_its_own_error(void **state)
@@ -288,12 +288,12 @@ static void each_field_has_its_own_error(void **state)
             fail_msg("%s: \"%s\", expected \"%s\"", fields[i].name, err.message, fields[i].word);
     }
     memcpy(blob, p->blob, p->size);
-    memset(blob + 348, 0, BYTE_VALUES / 8);
+    memset(blob + 332, 0, BYTE_VALUES / 8);
     state_seal(blob, p->size);
     assert_int_equal(read_checked(&s, p, blob, p->size, &err), ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "allowed_bytes"));
     memcpy(blob, p->blob, p->size);
-    memset(blob + 64, 'x', MODEL_ARITHMETIC_BYTES);
+    memset(blob + 48, 'x', MODEL_ARITHMETIC_BYTES);
     state_seal(blob, p->size);
     assert_int_equal(read_checked(&s, p, blob, p->size, &err), ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "does not end"));
