@@ -128,14 +128,15 @@ static void add_up(const struct decoder *n, const struct engine_core *e)
     }
 }
 
-/* The states of n parts for a layer, or none after the last one. */
-static struct fetch states_of(const struct engine_core *e, const struct stream_part *parts, size_t count,
-                              uint32_t layer, const float *regions[GEMM_BLOCK])
+/* The states of `count` parts for a layer; none after the last one, and where fetching them does not pay. */
+static struct fetch states_of(const struct decoder *n, const struct engine_core *e, const struct stream_part *parts,
+                              size_t count, uint32_t layer, const float *regions[GEMM_BLOCK])
 {
     const size_t floats = e->mixer->layer_floats(e);
     for (size_t i = 0; i < count; i++)
         regions[i] = parts[i].state + layer * floats;
-    return (struct fetch){regions, layer < e->config->depth ? count : 0, floats * sizeof *regions[0], 0};
+    const bool fetches = layer < e->config->depth && !pass_choice_is_other(&n->fetching);
+    return (struct fetch){regions, fetches ? count : 0, floats * sizeof *regions[0], 0};
 }
 
 /* Take rows of streams through the halves of blocks that they have left, on the caller alone. A layer's states are
@@ -145,14 +146,14 @@ static size_t step_rows(struct decoder *n, const struct engine_core *e, struct r
     const float *regions[GEMM_BLOCK];
     const struct stream_part *parts = n->parts + r.first; /* each of one row */
     const struct activations own = activations_from(&n->a, &e->dims, r.first);
-    struct fetch states = states_of(e, parts, r.count, (r.halves + 1) / 2, regions);
+    struct fetch states = states_of(n, e, parts, r.count, (r.halves + 1) / 2, regions);
     while (r.halves < 2 * e->config->depth) {
         const uint32_t layer = r.halves / 2;
         if (r.halves % 2 == 0) {
             const struct stream_pass pass = {parts, r.count};
             block_before_alone(e, &e->blocks[layer], &own, r.count, &states);
             e->mixer->mix_parts(e, layer, &n->a, &pass); /* `pass` says where its rows are */
-            states = states_of(e, parts, r.count, layer + 1, regions);
+            states = states_of(n, e, parts, r.count, layer + 1, regions);
         } else {
             block_after_alone(e, &e->blocks[layer], &own, r.count, &states);
         }
@@ -202,8 +203,9 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
     const struct stream_pass pass = {n->parts, count};
     const bool alone = rows == count && e->mixer->mix_parts != NULL;
     const size_t each = alone ? block_rows_of_task(e, rows) : 0;
-    const bool chooses = rows == 1 && e->threads > 1;
-    const bool by_one = chooses && team_choice_is_alone(&n->team);
+    const bool chooses = (rows == 1 && e->threads > 1) || each != 0;
+    struct pass_choice *choice = each != 0 ? &n->fetching : &n->team;
+    const bool other = chooses && pass_choice_is_other(choice), by_one = other && each == 0;
     const uint64_t began_ns = chooses ? now_ns() : 0;
     row_stealing_begin(&n->share, each != 0 ? rows : 0);
 #pragma omp parallel num_threads(by_one ? 1 : e->threads)
@@ -222,5 +224,5 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
             add_up(n, e);
     }
     if (chooses)
-        team_choice_tell(&n->team, by_one, now_ns() - began_ns);
+        pass_choice_tell(choice, other, now_ns() - began_ns);
 }

@@ -3,8 +3,8 @@
 #ifndef ENGINE_PASS_DECODER_H
 #define ENGINE_PASS_DECODER_H
 
+#include "engine/core/pass_choice.h"
 #include "engine/core/row_stealing.h"
-#include "engine/core/team_choice.h"
 #include "engine/core/types.h"
 #include "engine/pass/block.h"
 #include "engine/pass/mixer.h"
@@ -31,8 +31,9 @@ struct decoder {
     uint32_t *summed;          /* [rows] rows whose hidden states are added up */
     struct part_sums *sums;    /* [streams] what they are added to */
     size_t summed_count, sums_count;
-    struct team_choice team;   /* of passes of one row */
-    struct row_stealing share; /* of passes whose rows are streams */
+    struct pass_choice team;     /* of passes of one row: all threads, or one */
+    struct pass_choice fetching; /* of passes whose rows are streams: with their states fetched ahead, or without */
+    struct row_stealing share;   /* of those */
     uint32_t rows_max;
     uint32_t context; /* elements that a stream takes; ENGINE_CONTEXT_UNLIMITED: any number */
 };

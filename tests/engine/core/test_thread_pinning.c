@@ -387,7 +387,7 @@ static void *feed_engines(void *arg)
     EXPECT(are_kept(true));
     lose_threads();
     engine_stream_reset(kept_engine, 0);
-    feed(kept_engine, 1, got); /* the first such pass is the whole team's (team_choice.h) */
+    feed(kept_engine, 1, got); /* the first such pass is the whole team's (pass_choice.h) */
     EXPECT(are_kept(false));
     EXPECT(are_equal(got, want, BYTE_VALUES * sizeof *got));
     feed(kept_engine, STREAMS, got);

@@ -1,6 +1,6 @@
-/* team_choice.c - see team_choice.h. A trial's first pass does not count: it wakes threads that were asleep. Trials
+/* pass_choice.c - see pass_choice.h. A trial's first pass does not count: it wakes threads that were asleep. Trials
  * become rarer while they change nothing. */
-#include "engine/core/team_choice.h"
+#include "engine/core/pass_choice.h"
 
 #include <assert.h>
 
@@ -15,19 +15,19 @@ enum {
     LATELY = 32, /* passes over which the usual time is a mean */
 };
 
-bool team_choice_is_alone(const struct team_choice *c)
+bool pass_choice_is_other(const struct pass_choice *c)
 {
-    return c->is_alone != c->tries;
+    return c->is_other != c->tries;
 }
 
-static void begin(struct team_choice *c, bool tries)
+static void begin(struct pass_choice *c, bool tries)
 {
     c->tries = tries;
     c->passes = 0;
     c->spent_ns = 0;
 }
 
-static void try_other(struct team_choice *c, uint64_t ns)
+static void try_other(struct pass_choice *c, uint64_t ns)
 {
     if (c->passes++ == 0)
         return;
@@ -37,16 +37,16 @@ static void try_other(struct team_choice *c, uint64_t ns)
     const double tried_ns = (double)c->spent_ns / (c->passes - 1);
     c->rest_ns = c->rest_ns < REST_MAX_NS ? 2 * c->rest_ns : REST_MAX_NS;
     if (tried_ns < BETTER * c->usual_ns) {
-        c->is_alone = !c->is_alone;
+        c->is_other = !c->is_other;
         c->usual_ns = tried_ns;
         c->rest_ns = REST_MIN_NS;
     }
     begin(c, false);
 }
 
-void team_choice_tell(struct team_choice *c, bool is_alone, uint64_t ns)
+void pass_choice_tell(struct pass_choice *c, bool is_other, uint64_t ns)
 {
-    assert(is_alone == team_choice_is_alone(c));
+    assert(is_other == pass_choice_is_other(c));
     if (c->tries) {
         try_other(c, ns);
         return;

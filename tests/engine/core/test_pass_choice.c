@@ -1,5 +1,5 @@
-/* test_team_choice.c - one thread or all for a single row, by simulated times: what is faster is used, what is slower
- * costs little, and a machine that becomes busy or quiet is noticed. */
+/* test_pass_choice.c - two ways to do a pass, such as by all threads and by one, by simulated times: what is faster is
+ * used, what is slower costs little, and a machine that becomes busy or quiet is noticed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,20 +7,20 @@
 
 #include <cmocka.h>
 
-#include "engine/core/team_choice.h"
+#include "engine/core/pass_choice.h"
 #include "tests/support/random.h"
 
 #define US 1000.0
 #define SECOND 1e9
 
 /* Passes for `span_ns` of simulated time, which take what is given by all threads and by one. Returns the mean. */
-static double run(struct team_choice *c, double span_ns, double all_ns, double one_ns)
+static double run(struct pass_choice *c, double span_ns, double all_ns, double one_ns)
 {
     double spent = 0.0, passes = 0.0;
     while (spent < span_ns) {
-        const bool is_alone = team_choice_is_alone(c);
-        const double ns = is_alone ? one_ns : all_ns;
-        team_choice_tell(c, is_alone, (uint64_t)ns);
+        const bool is_other = pass_choice_is_other(c);
+        const double ns = is_other ? one_ns : all_ns;
+        pass_choice_tell(c, is_other, (uint64_t)ns);
         spent += ns;
         passes++;
     }
@@ -29,9 +29,9 @@ static double run(struct team_choice *c, double span_ns, double all_ns, double o
 
 static void a_quiet_machine_loses_next_to_nothing(void **state)
 {
-    struct team_choice c = {0};
+    struct pass_choice c = {0};
     (void)state;
-    assert_false(team_choice_is_alone(&c));
+    assert_false(pass_choice_is_other(&c));
     assert_true(run(&c, SECOND, 110 * US, 190 * US) < 1.05 * 110 * US); /* while it still tries often */
     assert_true(run(&c, 10 * SECOND, 110 * US, 190 * US) < 1.005 * 110 * US);
     assert_true(run(&c, 10 * SECOND, 6 * US, 5.9 * US) <= 6 * US); /* small, and all the same */
@@ -39,7 +39,7 @@ static void a_quiet_machine_loses_next_to_nothing(void **state)
 
 static void beside_another_process_one_thread_is_used(void **state)
 {
-    struct team_choice c = {0};
+    struct pass_choice c = {0};
     (void)state;
     (void)run(&c, SECOND, 2300 * US, 400 * US);
     assert_true(run(&c, 10 * SECOND, 2300 * US, 400 * US) < 1.05 * 400 * US);
@@ -47,7 +47,7 @@ static void beside_another_process_one_thread_is_used(void **state)
 
 static void what_changes_is_noticed_within_a_second(void **state)
 {
-    struct team_choice c = {0};
+    struct pass_choice c = {0};
     (void)state;
     (void)run(&c, 20 * SECOND, 110 * US, 190 * US);
     (void)run(&c, SECOND, 2300 * US, 400 * US);
@@ -59,15 +59,15 @@ static void what_changes_is_noticed_within_a_second(void **state)
 /* A thread that is interrupted for milliseconds now and then, in the middle of a trial or before it. */
 static void interruptions_do_not_decide(void **state)
 {
-    struct team_choice c = {0};
+    struct pass_choice c = {0};
     struct random rng = {.state = 5};
     double spent = 0.0, passes = 0.0;
     (void)state;
     while (spent < 60 * SECOND) {
         const double interruption = random_below(&rng, 500) == 0 ? 4000 * US : 0.0;
-        const bool is_alone = team_choice_is_alone(&c);
-        const double ns = (is_alone ? 190 * US : 110 * US) + interruption;
-        team_choice_tell(&c, is_alone, (uint64_t)ns);
+        const bool is_other = pass_choice_is_other(&c);
+        const double ns = (is_other ? 190 * US : 110 * US) + interruption;
+        pass_choice_tell(&c, is_other, (uint64_t)ns);
         spent += ns;
         passes++;
     }
