@@ -4,7 +4,7 @@
 
 DEPS_BENCH := libcmocka-dev python3 # the former for what tests/bench shares with the tests
 DEPS_PEERS := g++ python3-dev # torch.compile writes C++
-PEERS := onnx==1.23.2 onnxruntime==1.31.1 gguf==0.19.0
+PEERS := onnx==1.23.2 onnxruntime==1.31.1 openvino==2026.4.1 gguf==0.19.0
 
 deps-bench: deps ## install what bench, bench-mixers, bench-http and bench-beside need as well
 	$(call install,$(DEPS_BENCH))
@@ -56,7 +56,7 @@ bench-builds: deps-bench ## how fast the engine is beside that of OTHER=DIR, ano
 	+@$(BUILD) programs
 	@CC="$(CC)" LIBS="$(LIBS)" tests/bench/builds.py --other "$(OTHER)" $(BUILDS_FLAGS)
 
-bench-peers: all ## aftd beside PyTorch, ONNX Runtime and OpenBLAS, some 8 minutes; PEERS_FLAGS=--quick takes 2
+bench-peers: all ## aftd beside PyTorch, ONNX Runtime, OpenVINO and OpenBLAS, some 8 minutes; PEERS_FLAGS=--quick takes 2
 	@$(PYTHON) -c 'import torch, onnx, onnxruntime' || echo "for what is missing of the peers: make deps-peers"
 	@PYTHONPATH=weights/train $(PYTHON) tests/bench/peers.py $(PEERS_FLAGS)
 

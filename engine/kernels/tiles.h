@@ -14,12 +14,9 @@
 #include "engine/kernels/gemm.h"
 #include "engine/kernels/lanes.h"
 
-/* How many of the 32 or 16 registers hold sums: the others hold weights and a row's value. A tile of many rows is at
- * least TILE_VECS_LEAST registers wide: of four lanes, two would load a row's value for every other product; and of
- * eight, two would read every other line of a chunk, which the processor does not see coming. */
+/* How many of the 32 or 16 registers hold sums: the others hold weights and a row's value. */
 #define TILE_SUMS (REGISTERS == 32 ? 24 : 12)
 #define TILE_VECS_MAX 8
-#define TILE_VECS_LEAST (WIDTH == 16 ? 2 : 4)
 
 /* Where a tile's weights are, as gemm.c packs them: all precisions have 4 bytes of a column from one step of k (one, a
  * pair, a quad of numbers) to the next. */
@@ -110,11 +107,15 @@ LANES_INLINE void finish_int8(float *acc, ilanes sum, const uint8_t *tail, size_
     lanes_store(acc, __builtin_convertvector(sum - (halved ? offset >> 1 : offset), lanes) * (scale * row_scale));
 }
 
-/* The widest tile for these rows and registers of columns, a power of two; then the most rows for it. */
-static inline size_t tile_vecs(size_t rows, size_t vecs)
+/* The widest tile for these rows and registers of columns, a power of two; then the most rows for it. A tile of many
+ * rows is at least four registers wide: of four lanes, two would load a row's value for every other product; and of
+ * eight, two would read every other line of a chunk, which the processor does not see coming. But 12 rows of floats take
+ * longer to multiply than a chunk to come, and six by two load half as much for a product as three by four. */
+static inline size_t tile_vecs(size_t rows, size_t vecs, size_t numbers)
 {
+    const bool two = WIDTH == 16 || (WIDTH == 8 && rows == GEMM_ROWS_MAX && numbers == 1);
     size_t n = TILE_VECS_MAX;
-    while (n > 1 && (n > vecs || (n > TILE_VECS_LEAST && n * rows > TILE_SUMS)))
+    while (n > 1 && (n > vecs || (n > (two ? 2 : 4) && n * rows > TILE_SUMS)))
         n /= 2;
     return n;
 }
@@ -188,7 +189,7 @@ LANES_INLINE void tile_sum(float *acc, size_t ld, const uint8_t *x, size_t strid
         const size_t count = (k + (numbers)-1) / (numbers), all = width / WIDTH;                                       \
         const size_t chunk_bytes = (count + ((form) == TILE_FLOAT ? 0 : 2)) * 4 * chunk; /* with tails */              \
         for (size_t c = 0, vecs; c < all; c += vecs) {                                                                 \
-            vecs = tile_vecs(rows, all - c);                                                                           \
+            vecs = tile_vecs(rows, all - c, numbers);                                                                  \
             const uint8_t *first = w + c / per_chunk * chunk_bytes;                                                    \
             const struct ahead then = tile_ahead(ahead, tile_rows(rows, vecs) < rows, first + chunk_bytes, 4 * chunk); \
             for (size_t r = 0, n; r < rows; r += n) {                                                                  \

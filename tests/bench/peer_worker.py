@@ -76,16 +76,23 @@ class TorchPictures:
         return repeat(lambda: self.run(self.inputs[case]), seconds)
 
 
+def onnx_file(spec, twin):
+    """-> the path of the model as an ONNX graph"""
+    import onnx
+    from peer_models import Pictures, picture_graph
+
+    path = os.path.join(spec["scratch"], f"pictures-{os.getpid()}.onnx")
+    onnx.save(picture_graph(Pictures(twin)), path)
+    return path
+
+
 class OnnxPictures:
     def __init__(self, spec, twin):
-        import onnx
         import onnxruntime
         import torch
-        from peer_models import Pictures, picture_graph
 
         self.about = f"ONNX Runtime {onnxruntime.__version__}"
-        path = os.path.join(spec["scratch"], f"pictures-{os.getpid()}.onnx")
-        onnx.save(picture_graph(Pictures(twin)), path)
+        path = onnx_file(spec, twin)
         if spec["precision"] == "int8":
             from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -106,6 +113,50 @@ class OnnxPictures:
 
     def measure(self, case, seconds):
         return repeat(lambda: self.answer(self.inputs[case]), seconds)
+
+
+class OpenVinoPictures:
+    """In int8 with scales of activations from the model's own picture: of graphs whose rows are quantized as they
+    come, as ONNX Runtime's above, OpenVINO computes the products in float32."""
+
+    def __init__(self, spec, twin):
+        import openvino
+        import torch
+
+        self.about = f"OpenVINO {openvino.__version__.split('-')[0]}"
+        batches, want = picture_batches(spec, twin)
+        self.inputs = {n: x.numpy() for n, x in batches.items()}
+        path = onnx_file(spec, twin)
+        if spec["precision"] == "int8":
+            path = self.quantize(path, self.inputs[min(self.inputs)])
+        options = {"INFERENCE_PRECISION_HINT": {"bf16": "bf16"}.get(spec["precision"], "f32"),
+                   "INFERENCE_NUM_THREADS": spec["threads"], "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
+        self.requests = {}
+        for n, x in self.inputs.items():
+            model = openvino.Core().read_model(path)
+            model.reshape(list(x.shape))
+            self.requests[n] = openvino.compile_model(model, "CPU", options).create_infer_request()
+        self.error = max(error_of(torch.from_numpy(self.answer(n)), want) for n in self.inputs)
+
+    @staticmethod
+    def quantize(path, picture):
+        from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+
+        class Once(CalibrationDataReader):
+            left = [{"pictures": picture}]
+
+            def get_next(self):
+                return self.left.pop() if self.left else None
+
+        quantize_static(path, path + ".int8", Once(), op_types_to_quantize=["MatMul"], per_channel=True,
+                        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
+        return path + ".int8"
+
+    def answer(self, case):
+        return self.requests[case].infer({0: self.inputs[case]}, share_inputs=True)[0]
+
+    def measure(self, case, seconds):
+        return repeat(lambda: self.answer(case), seconds)
 
 
 class TorchStreams:
@@ -164,7 +215,7 @@ class OpenBlas:
 
 
 KINDS = {("pictures", "torch"): TorchPictures, ("pictures", "torch-compiled"): TorchPictures,
-         ("pictures", "onnxruntime"): OnnxPictures, ("streams", "torch"): TorchStreams,
+         ("pictures", "onnxruntime"): OnnxPictures, ("pictures", "openvino"): OpenVinoPictures, ("streams", "torch"): TorchStreams,
          ("streams", "torch-compiled"): TorchStreams, ("products", "openblas"): OpenBlas}
 
 

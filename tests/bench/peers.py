@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""aftd beside PyTorch, ONNX Runtime and OpenBLAS on equal work: a table, its figures and a chart in build/bench/.
+"""aftd beside PyTorch, ONNX Runtime, OpenVINO and OpenBLAS on equal work: a table, its figures and a chart in build/bench/.
 
     make bench-peers [PEERS_FLAGS=--quick]          after make deps-peers
 
@@ -30,9 +30,9 @@ AFT = ROOT / "build" / "aft"
 PRECISIONS = ("f32", "bf16", "int8")
 SETUP_SECONDS, ROUND_SECONDS = 300, 120  # in which a peer must answer
 NAMES = {"aftd": "aftd", "torch": "PyTorch, eager", "torch-compiled": "PyTorch, torch.compile",
-         "onnxruntime": "ONNX Runtime", "openblas": "OpenBLAS sgemm"}
+         "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "openblas": "OpenBLAS sgemm"}
 COLOURS = {"aftd": "#1b6ca8", "torch": "#e07b39", "torch-compiled": "#b3541e", "onnxruntime": "#5b8c5a",
-           "openblas": "#7d7d7d"}
+           "openvino": "#8e6bb0", "openblas": "#7d7d7d"}
 
 
 class PeerError(Exception):
@@ -74,10 +74,10 @@ def works(quick):
     if not quick:
         torch += [("torch-compiled", "f32"), ("torch-compiled", "bf16")]
         recurrent += [("torch-compiled", "f32")]
-    onnx = [("onnxruntime", "f32"), ("onnxruntime", "int8")]
+    graphs = [("onnxruntime", "f32"), ("onnxruntime", "int8"), *(("openvino", p) for p in PRECISIONS)]
     streams = [1, 8, 64]
     every = [
-        Work("small", "AFT-conv small, 224 px", "pictures", "images/s", [1, 8], OURS + torch + onnx, 0.45),
+        Work("small", "AFT-conv small, 224 px", "pictures", "images/s", [1, 8], OURS + torch + graphs, 0.45),
         Work("l24", "AFT-local L24 d256", "streams", "bytes/s", streams, OURS + recurrent, 0.25),
         Work("l12", "AFT-local L12 d512", "streams", "bytes/s", streams, OURS + recurrent, 0.25),
         Work("products", "products m x n x k, fp32", "products", "GFLOP/s", PRODUCTS, [("openblas", "f32")], 0.05),

@@ -3,8 +3,9 @@
  *
  *     build/tests/bench/turns NAME PRECISION THREADS
  *
- * NAME is a synthetic model. Each line of standard input asks for one turn, and is answered with its seconds: "streams
- * N", STEPS passes of one byte for each of N streams; "prompt N", a prompt of N bytes; "batch N", N pictures. */
+ * NAME is a synthetic model, AFTD_ISA an instruction set as aft has it. Each line of standard input asks for one turn,
+ * and is answered with its seconds: "streams N", STEPS passes of one byte for each of N streams; "prompt N", a prompt of
+ * N bytes; "batch N", N pictures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +119,8 @@ int main(int argc, char *argv[])
     if (synthetic_model(&m, argv[1], &err) != OK)
         return fail(err.message);
     config = &m->config;
-    struct engine_options o = {.threads = (uint32_t)strtoul(argv[3], NULL, 10),
+    struct engine_options o = {.isa = getenv("AFTD_ISA"),
+                               .threads = (uint32_t)strtoul(argv[3], NULL, 10),
                                .pictures_max = BATCH,
                                .streams_max = STREAMS,
                                .rows_max = PROMPT_ROWS};
