@@ -56,8 +56,8 @@ bench-builds: deps-bench ## how fast the engine is beside that of OTHER=DIR, ano
 	+@$(BUILD) programs
 	@CC="$(CC)" LIBS="$(LIBS)" tests/bench/builds.py --other "$(OTHER)" $(BUILDS_FLAGS)
 
-bench-peers: all ## aftd beside PyTorch, ONNX Runtime, OpenVINO and OpenBLAS, some 8 minutes; PEERS_FLAGS=--quick takes 2
-	@$(PYTHON) -c 'import torch, onnx, onnxruntime' || echo "for what is missing of the peers: make deps-peers"
+bench-peers: all ## aftd beside PyTorch, ONNX Runtime, OpenVINO, OpenBLAS (8 minutes); PEERS_FLAGS=--quick takes 2
+	@$(PYTHON) -c 'import torch, onnx, onnxruntime, openvino' || echo "for what is missing of the peers: make deps-peers"
 	@PYTHONPATH=weights/train $(PYTHON) tests/bench/peers.py $(PEERS_FLAGS)
 
 bench-softmax: deps-peers ## softmax attention, of the model SOFTMAX=DIR, by llama.cpp's LLAMA_SERVER=PROGRAM, beside AFT by aftd (8 minutes)

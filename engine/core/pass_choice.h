@@ -1,10 +1,10 @@
-/* pass_choice.h - of two ways to do a pass, which is the faster here? Only trying can tell, so the other way is tried now
- * and then.
- * - A pass of one row, which is a single stream's, by one thread rather than all: it has microseconds of work between two
- *   barriers. All are faster where each has a processor for itself; beside another busy process, which takes one of them
- *   for a while, they wait at every barrier, and a pass takes several times as long as by one thread alone.
- * - A pass of many streams without fetching their states during the products: that makes it 1.15 times as fast, or as
- *   slow, depending on the processor's caches.
+/* pass_choice.h - of two ways to do a pass, which is the faster here? Only trying can tell, so the other way is tried
+ * now and then.
+ * - A pass of few rows, whose products all threads share, by one of them: it has microseconds of work between two
+ *   barriers. All are faster where each has a processor for itself; beside another busy thread, of HTTP or of another
+ *   process, they wait at every barrier, and a pass takes several times as long as by one thread alone.
+ * - A pass of many streams without fetching their states during the products: with it a pass takes 1.15 times as long,
+ *   or as much less, depending on the processor's caches.
  * Engine thread only; a value, zeroed at first. What is computed does not depend on it. */
 #ifndef ENGINE_CORE_PASS_CHOICE_H
 #define ENGINE_CORE_PASS_CHOICE_H

@@ -61,7 +61,7 @@ void gemm_run(const struct gemm_context *c, const struct gemm *g, float *y, size
               size_t rows, enum epilogue kind);
 
 /* Memory that its thread will read after some products: they prefetch it, as far as they get, while they multiply,
- * which leaves the memory idle. */
+ * which leaves the memory idle (AMX does not, and fetches nothing of it). */
 struct fetch {
     const float *const *regions; /* [count], `bytes` each */
     size_t count, bytes;

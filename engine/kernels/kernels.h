@@ -23,8 +23,8 @@ enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_INT8, PRECISION_COUNT 
 enum epilogue { EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_GELU_TANH, EPILOGUE_RELU, EPILOGUE_ADD };
 
 /* Memory that is needed soon, weights and something else: at each of its steps of k (one, a pair, a quad of numbers) a
- * product prefetches a line of each, a step further, without waiting. What is there does not matter, nor whether there
- * is anything. */
+ * product prefetches a line of each, a step further, without waiting; by AMX, of weights alone. What is there does not
+ * matter, nor whether there is anything. */
 struct ahead {
     const uint8_t *weights, *other;
     size_t weights_step, other_step; /* bytes; 0: the same line again */

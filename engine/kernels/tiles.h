@@ -109,8 +109,9 @@ LANES_INLINE void finish_int8(float *acc, ilanes sum, const uint8_t *tail, size_
 
 /* The widest tile for these rows and registers of columns, a power of two; then the most rows for it. A tile of many
  * rows is at least four registers wide: of four lanes, two would load a row's value for every other product; and of
- * eight, two would read every other line of a chunk, which the processor does not see coming. But 12 rows of floats take
- * longer to multiply than a chunk to come, and six by two load half as much for a product as three by four. */
+ * eight, two would read every other line of a chunk, which the processor does not see coming. But 12 rows of floats
+ * take longer to multiply than a chunk takes to come, and six by two load half as much for a product as three by
+ * four. */
 static inline size_t tile_vecs(size_t rows, size_t vecs, size_t numbers)
 {
     const bool two = WIDTH == 16 || (WIDTH == 8 && rows == GEMM_ROWS_MAX && numbers == 1);

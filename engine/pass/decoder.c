@@ -203,10 +203,10 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
     const struct stream_pass pass = {n->parts, count};
     const bool alone = rows == count && e->mixer->mix_parts != NULL;
     const size_t each = alone ? block_rows_of_task(e, rows) : 0;
-    const bool chooses = (rows == 1 && e->threads > 1) || each != 0;
-    struct pass_choice *choice = each != 0 ? &n->fetching : &n->team;
-    const bool other = chooses && pass_choice_is_other(choice), by_one = other && each == 0;
-    const uint64_t began_ns = chooses ? now_ns() : 0;
+    const size_t most = rows < GEMM_ROWS_MAX ? rows : GEMM_ROWS_MAX;
+    struct pass_choice *choice = each != 0 ? &n->fetching : &n->team[most - 1];
+    const bool other = pass_choice_is_other(choice), by_one = other && each == 0;
+    const uint64_t began_ns = now_ns();
     row_stealing_begin(&n->share, each != 0 ? rows : 0);
 #pragma omp parallel num_threads(by_one ? 1 : e->threads)
     {
@@ -223,6 +223,6 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
         if (n->sums_count > 0)
             add_up(n, e);
     }
-    if (chooses)
-        pass_choice_tell(choice, other, now_ns() - began_ns);
+    if (each != 0 || e->threads > 1) /* as if there were as many rows each time */
+        pass_choice_tell(choice, other, (now_ns() - began_ns) * (each != 0 ? n->states.count : most) / rows);
 }

@@ -31,9 +31,9 @@ struct decoder {
     uint32_t *summed;          /* [rows] rows whose hidden states are added up */
     struct part_sums *sums;    /* [streams] what they are added to */
     size_t summed_count, sums_count;
-    struct pass_choice team;     /* of passes of one row: all threads, or one */
-    struct pass_choice fetching; /* of passes whose rows are streams: with their states fetched ahead, or without */
-    struct row_stealing share;   /* of those */
+    struct pass_choice team[GEMM_ROWS_MAX]; /* of passes of 1, 2, ... rows, the last one of more: all threads, or one */
+    struct pass_choice fetching; /* of those whose rows are streams and many: with their states fetched, or without */
+    struct row_stealing share;   /* of the same */
     uint32_t rows_max;
     uint32_t context; /* elements that a stream takes; ENGINE_CONTEXT_UNLIMITED: any number */
 };

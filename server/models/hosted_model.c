@@ -140,9 +140,10 @@ static enum status read_files(struct hosted_model *e, struct precision_choice *p
         if (memcmp(before, after, sizeof before) != 0)
             continue;
         if (st == OK && precision->is_outdated)
-            log_warning("%s: precision.json does not count, since it is of other files or an earlier aftd: products in "
-                        "%s; aft check-precision --write measures again",
-                        found->path, engine_precision_word(precision->precision));
+            log_warning(
+                "%s: precision.json does not count, since it is of other files or of an earlier aftd: products in "
+                "%s; aft check-precision --write measures again",
+                found->path, engine_precision_word(precision->precision));
         return st;
     }
     return error_set(err, ERR_IO, "%s: its files were changed while they were read, %d times in a row", found->path,

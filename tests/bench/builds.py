@@ -3,7 +3,7 @@
 
     tests/bench/builds.py --other DIR [--seconds S] [--threads N] [--only TEXT]      from the project's root, after make
 
-DIR is another checkout of the project, in which make has run. The standard library alone; the compiler and the
+DIR is another checkout of the project, in which make has run, and whose turns.c must heed AFTD_ISA if that is set. The standard library alone; the compiler and the
 libraries are those of $CC and $LIBS, as `make bench-builds` gives them.
 
 Two processes hold the same model of the papers' sizes with random weights, one with each build's engine. One computes

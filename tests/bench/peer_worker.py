@@ -116,8 +116,8 @@ class OnnxPictures:
 
 
 class OpenVinoPictures:
-    """In int8 with scales of activations from the model's own picture: of graphs whose rows are quantized as they
-    come, as ONNX Runtime's above, OpenVINO computes the products in float32."""
+    """In int8 with scales of activations from the model's own picture: ONNX Runtime's graph, whose rows are scaled as
+    they come, would be computed in float32."""
 
     def __init__(self, spec, twin):
         import openvino
@@ -135,7 +135,10 @@ class OpenVinoPictures:
         for n, x in self.inputs.items():
             model = openvino.Core().read_model(path)
             model.reshape(list(x.shape))
-            self.requests[n] = openvino.compile_model(model, "CPU", options).create_infer_request()
+            compiled = openvino.compile_model(model, "CPU", options)
+            if spec["precision"] == "bf16" and compiled.get_property("INFERENCE_PRECISION_HINT") != openvino.Type.bf16:
+                raise RuntimeError("it does not compute in bf16 here")
+            self.requests[n] = compiled.create_infer_request()
         self.error = max(error_of(torch.from_numpy(self.answer(n)), want) for n in self.inputs)
 
     @staticmethod
@@ -215,8 +218,9 @@ class OpenBlas:
 
 
 KINDS = {("pictures", "torch"): TorchPictures, ("pictures", "torch-compiled"): TorchPictures,
-         ("pictures", "onnxruntime"): OnnxPictures, ("pictures", "openvino"): OpenVinoPictures, ("streams", "torch"): TorchStreams,
-         ("streams", "torch-compiled"): TorchStreams, ("products", "openblas"): OpenBlas}
+         ("pictures", "onnxruntime"): OnnxPictures, ("pictures", "openvino"): OpenVinoPictures,
+         ("streams", "torch"): TorchStreams, ("streams", "torch-compiled"): TorchStreams,
+         ("products", "openblas"): OpenBlas}
 
 
 def build(spec, stack):

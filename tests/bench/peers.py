@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""aftd beside PyTorch, ONNX Runtime, OpenVINO and OpenBLAS on equal work: a table, its figures and a chart in build/bench/.
+"""aftd beside PyTorch, ONNX Runtime, OpenVINO and OpenBLAS on equal work: a table, figures, a chart in build/bench/.
 
     make bench-peers [PEERS_FLAGS=--quick]          after make deps-peers
 

@@ -77,8 +77,8 @@ def main():
             print(f"{model}, {precision}", file=sys.stderr, flush=True)
             results[model, precision] = measure(model=model, precision=precision, options=options)
     some = results[PICTURES, "f32"]
-    lines = [f"{some['isa']}, {some['threads']} threads: median, worst of {options.rounds} (share of the limit, of the share "
-             "aimed at)", "",
+    lines = [f"{some['isa']}, {some['threads']} threads: median, worst of {options.rounds} (share of the limit, of the "
+             "share aimed at)", "",
              f"| | {' | '.join(PRECISIONS)} |", "| --- | --- | --- | --- |"]
     for name, model, key, aims in FIGURES:
         cells = [cell(results[model, p], key, aims[i] if aims else None) for i, p in enumerate(PRECISIONS)]

@@ -4,8 +4,8 @@
  *     build/tests/bench/turns NAME PRECISION THREADS
  *
  * NAME is a synthetic model, AFTD_ISA an instruction set as aft has it. Each line of standard input asks for one turn,
- * and is answered with its seconds: "streams N", STEPS passes of one byte for each of N streams; "prompt N", a prompt of
- * N bytes; "batch N", N pictures. */
+ * and is answered with its seconds: "streams N", STEPS passes of one byte for each of N streams; "prompt N", a prompt
+ * of N bytes; "batch N", N pictures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -29,14 +29,14 @@ enum {
     TRIES_MAX = 400,
     CHANGED_BYTES = 20000,
     DIGEST_BASE64_AT = (32 + 2) / 3 * 4, /* the blob has it from byte 32 on */
-    DIGEST_BASE64 = 40,
+    DIGEST_BASE64 = 20,
     TEXT_MAX = 512
 };
 
 /* What a state and a text show about the weights. */
 struct said {
     char text[TEXT_MAX];
-    char digest[DIGEST_BASE64 + 1]; /* of the blob's 32 bytes, those that are whole in base64 */
+    char digest[DIGEST_BASE64 + 1]; /* of its 16 bytes, those that are whole in base64 */
 };
 
 static char files[2][PATH_MAX], used[PATH_MAX], aside[PATH_MAX];

@@ -37,6 +37,16 @@ static void a_quiet_machine_loses_next_to_nothing(void **state)
     assert_true(run(&c, 10 * SECOND, 6 * US, 5.9 * US) <= 6 * US); /* small, and all the same */
 }
 
+static void long_passes_are_tried_as_rarely(void **state)
+{
+    struct pass_choice c = {0}, other = {0};
+    (void)state;
+    (void)run(&c, SECOND, 30000 * US, 36000 * US);
+    assert_true(run(&c, 60 * SECOND, 30000 * US, 36000 * US) < 1.01 * 30000 * US);
+    (void)run(&other, SECOND, 36000 * US, 30000 * US);
+    assert_true(run(&other, 60 * SECOND, 36000 * US, 30000 * US) < 1.01 * 30000 * US);
+}
+
 static void beside_another_process_one_thread_is_used(void **state)
 {
     struct pass_choice c = {0};
@@ -78,6 +88,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_quiet_machine_loses_next_to_nothing),
+        cmocka_unit_test(long_passes_are_tried_as_rarely),
         cmocka_unit_test(beside_another_process_one_thread_is_used),
         cmocka_unit_test(what_changes_is_noticed_within_a_second),
         cmocka_unit_test(interruptions_do_not_decide),
