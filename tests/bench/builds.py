@@ -3,8 +3,8 @@
 
     tests/bench/builds.py --other DIR [--seconds S] [--threads N] [--only TEXT]      from the project's root, after make
 
-DIR is another checkout of the project, in which make has run, and whose turns.c must heed AFTD_ISA if that is set. The standard library alone; the compiler and the
-libraries are those of $CC and $LIBS, as `make bench-builds` gives them.
+DIR is another checkout of the project, in which make has run, and whose turns.c must heed AFTD_ISA if that is set. The
+standard library alone; the compiler and the libraries are those of $CC and $LIBS, as `make bench-builds` gives them.
 
 Two processes hold the same model of the papers' sizes with random weights, one with each build's engine. One computes
 while the other sleeps, this, other, other, this and so on, so that a machine which changes its speed changes both: a
