@@ -202,10 +202,11 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
     lay_out_sums(n, parts, count);
     const struct stream_pass pass = {n->parts, count};
     const bool alone = rows == count && e->mixer->mix_parts != NULL;
-    const size_t each = alone ? block_rows_of_task(e, rows) : 0;
+    const size_t dealt = block_rows_of_task(e, rows), each = alone ? dealt : 0;
     const size_t most = rows < GEMM_ROWS_MAX ? rows : GEMM_ROWS_MAX;
-    struct pass_choice *choice = each != 0 ? &n->fetching : &n->team[most - 1];
-    const bool other = pass_choice_is_other(choice), by_one = other && each == 0;
+    struct pass_choice *few = dealt == 0 && e->threads > 1 ? &n->team[most - 1] : NULL;
+    struct pass_choice *choice = each != 0 ? &n->fetching : few;
+    const bool other = choice != NULL && pass_choice_is_other(choice), by_one = other && each == 0;
     const uint64_t began_ns = now_ns();
     row_stealing_begin(&n->share, each != 0 ? rows : 0);
 #pragma omp parallel num_threads(by_one ? 1 : e->threads)
@@ -223,6 +224,6 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
         if (n->sums_count > 0)
             add_up(n, e);
     }
-    if (each != 0 || e->threads > 1) /* as if there were as many rows each time */
+    if (choice != NULL) /* as if there were as many rows each time */
         pass_choice_tell(choice, other, (now_ns() - began_ns) * (each != 0 ? n->states.count : most) / rows);
 }
